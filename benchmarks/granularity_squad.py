@@ -1,9 +1,8 @@
-"""Recall@k of passages through the node parser and the recursive retriever, by granularity, without and with
-BM25.
+"""Recall@k of passages by granularity, with and without BM25, through node parser and recursive retriever.
 
 usage: python benchmarks/granularity_squad.py SQUAD_JSON PROPOSITIONS_JSONL [--embed-model minilm]
 
-The SQuAD-format file's passages become one document each, kept whole as a passage, without its title; their
+Each passage of the SQuAD-format file becomes a document of a single passage, embedded without its title; its
 propositions are the recorded ones. A question counts as answered at k if one of the first k distinct passages
 contains one of its answer strings (lower-cased). No parameter is tuned here; figures are in
 benchmarks/RESULTS.md.
@@ -65,7 +64,9 @@ def main() -> None:
     options = arguments.parse_args()
     documents, questions = read_squad(options.squad)
     model, name = resolve_embed_model(options.embed_model)
-    embed_model = None if model is None else CachedEmbedding(model)  # the same texts in every row
+    embed_model = (
+        None if model is None else CachedEmbedding(model)
+    )  # every row embeds the same texts
     if embed_model is not None:
         embed_model.embed_queries([question for question, _ in questions])
     print(f"{len(documents)} passages, {len(questions)} questions, embedding model {name}")
@@ -87,7 +88,7 @@ def main() -> None:
             hybrid=hybrid,
         )
         started = time.perf_counter()
-        found = dict.fromkeys(CUTS, 0)
+        hits_at = dict.fromkeys(CUTS, 0)
         for question, answers in questions:
             texts = [
                 hit.node.get_content().lower()
@@ -98,10 +99,10 @@ def main() -> None:
                 None,
             )
             for cut in CUTS:
-                found[cut] += first is not None and first < cut
-        asked = time.perf_counter()
-        recalls = " | ".join(f"{found[cut] / len(questions):.3f}" for cut in CUTS)
-        milliseconds = 1000 * (asked - started) / len(questions)
+                hits_at[cut] += first is not None and first < cut
+        finished = time.perf_counter()
+        recalls = " | ".join(f"{hits_at[cut] / len(questions):.3f}" for cut in CUTS)
+        milliseconds = 1000 * (finished - started) / len(questions)
         units = ", ".join(granularity)
         print(
             f"| {units} | {'yes' if hybrid else 'no'} | {recalls} | {milliseconds:.0f} |",

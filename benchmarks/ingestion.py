@@ -1,11 +1,12 @@
-"""What ingestion costs beside the LLM: time, work, lost passages, unused allowance and memory.
+"""The cost of ingestion besides the LLM: time, CPU, lost passages, unused rate limit and memory.
 
 usage: python benchmarks/ingestion.py [speed | faults | rate | memory] [--passages N] [--json FILE] ...
 
 Passages are made up, half of them in Japanese, and are the same in every run. The LLM is a stand-in that
-answers each request after a second, in a process of its own and over real HTTP, with the limits and faults of
-real ones (tests/stand_in_llm.py); where only the work in this process counts, it is one that answers at once.
-Without a measurement's name all four run, which takes half an hour. Figures are in benchmarks/RESULTS.md.
+answers each request after a second, in a separate process and over real HTTP, with the limits and faults of
+real servers (tests/stand_in_llm.py); where only the work in this process counts, the LLM answers immediately.
+Without the name of a measurement, all four run, which takes half an hour. Figures are in
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from tests.streaming_peak import WAYS
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "gpt-4o-mini"
 OLD_WORKERS = 8  # requests at a time in llama-index-packs-dense-x-retrieval
-OLD_SHARE = 8  # it is measured on one passage in eight, since it is so slow
+OLD_SHARE = 8  # that pack is slow, so it is measured on one passage in eight
 FAULTS = Faults(
     rate_limited=0.10,
     retry_after=1.0,
@@ -64,7 +65,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figures:
-    """A measurement's table, and what to know about it."""
+    """The table of a measurement, and a note on it."""
 
     name: str
     note: str
@@ -73,7 +74,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run took: by the clock, and of this process on all cores."""
+    """The seconds of a run: wall-clock time, and CPU time of this process on all cores."""
 
     wall: float
     cpu: float
@@ -86,13 +87,13 @@ def spent(work: Callable[[], object]) -> Spent:
 
 
 def messages_for(passages: Iterable[Passage]) -> list[list[ChatMessage]]:
-    """What the propositionizer sends for each passage."""
+    """Return the messages that the propositionizer sends for each passage."""
     prompts, llm = default_prompts(), InstantLLM()
-    found = []
+    conversations = []
     for passage in passages:
         language = detect_language(passage.text, f"{passage.title}\n{passage.section}")
-        found.append(format_request(prompts[prompt_key(language)], llm, passage, ""))
-    return found
+        conversations.append(format_request(prompts[prompt_key(language)], llm, passage, ""))
+    return conversations
 
 
 def client(server: StandInLLM, **arguments: Any) -> OpenAI:
@@ -102,7 +103,7 @@ def client(server: StandInLLM, **arguments: Any) -> OpenAI:
 
 
 def warm_up() -> None:
-    """Make the first requests, for which the client imports much of itself."""
+    """Send first requests, during which the client imports many of its modules."""
     passages = list(made_up(2, 0.5))
     with StandInLLM() as server:
         LLMPropositionizer(client(server)).propositionize(passages)
@@ -112,11 +113,11 @@ def warm_up() -> None:
 async def ask_bare(
     server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], concurrency: int
 ) -> None:
-    """Send the same requests by the provider's own client, and do nothing with the replies."""
+    """Send the same requests with the provider's own client, and ignore the replies."""
     slots = asyncio.Semaphore(concurrency)
-    sent: list[Any] = [
-        [{"role": said.role.value, "content": said.content} for said in one]
-        for one in conversations
+    requests: list[Any] = [
+        [{"role": message.role.value, "content": message.content} for message in conversation]
+        for conversation in conversations
     ]
     async with openai.AsyncOpenAI(
         base_url=server.url, api_key="sk-stand-in", max_retries=0
@@ -126,26 +127,26 @@ async def ask_bare(
             async with slots:
                 await bare.chat.completions.create(model=MODEL, messages=messages, temperature=0.1)
 
-        await asyncio.gather(*map(ask, sent))
+        await asyncio.gather(*map(ask, requests))
 
 
 async def ask_by_llama_index(
     server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], workers: int
 ) -> None:
-    """Send requests as the old pack did: by LlamaIndex's client, a job each."""
+    """Send requests as the old pack did: with LlamaIndex's client, one job each."""
     async with openai.DefaultAsyncHttpxClient() as connections:
         llm = client(server, async_http_client=connections)
         await run_jobs([llm.achat(messages) for messages in conversations], workers=workers)
 
 
 def measure_speed(options: argparse.Namespace) -> Iterator[Figures]:
-    """Time and work beside those of the bare client, for the same requests."""
+    """Compare time and CPU with those of the bare client, for the same requests."""
     passages = list(made_up(options.passages, options.japanese))
-    messages, few = messages_for(passages), messages_for(passages[::OLD_SHARE])
+    messages, old_messages = messages_for(passages), messages_for(passages[::OLD_SHARE])
     warm_up()
     with StandInLLM(latency=options.latency) as server, tempfile.TemporaryDirectory() as folder:
 
-        def ours(**arguments: Any) -> LLMPropositionizer:
+        def make_propositionizer(**arguments: Any) -> LLMPropositionizer:
             return LLMPropositionizer(
                 client(server), max_concurrency=options.concurrency, **arguments
             )
@@ -153,18 +154,16 @@ def measure_speed(options: argparse.Namespace) -> Iterator[Figures]:
         keeping = {"cache": Path(folder) / "replies.db"}
         ways: dict[str, Callable[[], object]] = {
             "bare": lambda: asyncio.run(ask_bare(server, messages, options.concurrency)),
-            "sync": lambda: ours().propositionize(passages),
-            "async": lambda: asyncio.run(ours().apropositionize(passages)),
-            "kept": lambda: ours(**keeping).propositionize(passages),
-            "from kept": lambda: ours(**keeping).propositionize(passages),
+            "sync": lambda: make_propositionizer().propositionize(passages),
+            "async": lambda: asyncio.run(make_propositionizer().apropositionize(passages)),
+            "kept": lambda: make_propositionizer(**keeping).propositionize(passages),
+            "from kept": lambda: make_propositionizer(**keeping).propositionize(passages),
             "achat": lambda: asyncio.run(ask_by_llama_index(server, messages, options.concurrency)),
-            "old": lambda: asyncio.run(ask_by_llama_index(server, few, OLD_WORKERS)),
+            "old": lambda: asyncio.run(ask_by_llama_index(server, old_messages, OLD_WORKERS)),
         }
         runs = {name: spent(ways[name]) for name in ("bare", *options.ways)}
     ideal = len(passages) / options.concurrency * options.latency
-    rows = [
-        _speed_row(name, found, runs["bare"], ideal, len(passages)) for name, found in runs.items()
-    ]
+    rows = [_speed_row(name, run, runs["bare"], ideal, len(passages)) for name, run in runs.items()]
     sizes = (
         f"{len(passages)} passages, {options.latency:g} s a reply, {options.concurrency} at a time"
     )
@@ -183,9 +182,9 @@ _WAYS = {
 }
 
 
-def _speed_row(name: str, found: Spent, bare: Spent, ideal: float, passages: int) -> Row:
+def _speed_row(name: str, run: Spent, bare: Spent, ideal: float, passages: int) -> Row:
     scale = OLD_SHARE if name == "old" else 1
-    wall, cpu = found.wall * scale, found.cpu * scale
+    wall, cpu = run.wall * scale, run.cpu * scale
     return {
         "way": _WAYS[name],
         "wall, s": round(wall, 2),
@@ -197,52 +196,56 @@ def _speed_row(name: str, found: Spent, bare: Spent, ideal: float, passages: int
 
 
 def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
-    """The propositionizer's own work: with an LLM that answers at once, less that of the LLM."""
+    """Measure the propositionizer's own CPU time, with an LLM that answers immediately, less the LLM's."""
     llm, messages = InstantLLM(), messages_for(passages)
     with tempfile.TemporaryDirectory() as folder:
         files = (Path(folder) / f"{number}.db" for number in count())
 
-        def ours(**arguments: Any) -> LLMPropositionizer:
+        def make_propositionizer(**arguments: Any) -> LLMPropositionizer:
             return LLMPropositionizer(llm, max_concurrency=concurrency, **arguments)
 
         ways: dict[str, Callable[[], object]] = {
-            "the LLM": lambda: [llm.chat(said) for said in messages],
-            "propositionize": lambda: ours().propositionize(passages),
-            "apropositionize": lambda: asyncio.run(ours().apropositionize(passages)),
-            "stream": lambda: list(ours().stream(passages)),
-            "propositionize, replies kept in a file": lambda: ours(
+            "the LLM": lambda: [llm.chat(conversation) for conversation in messages],
+            "propositionize": lambda: make_propositionizer().propositionize(passages),
+            "apropositionize": lambda: asyncio.run(
+                make_propositionizer().apropositionize(passages)
+            ),
+            "stream": lambda: list(make_propositionizer().stream(passages)),
+            "propositionize, replies kept in a file": lambda: make_propositionizer(
                 cache=next(files)
             ).propositionize(passages),
         }
-        found = {name: min(spent(work).cpu for _ in range(3)) for name, work in ways.items()}
-    alone = found.pop("the LLM")
+        seconds = {name: min(spent(work).cpu for _ in range(3)) for name, work in ways.items()}
+    llm_seconds = seconds.pop("the LLM")
     rows = [
-        {"way": name, "own CPU, ms a passage": round(1000 * (cpu - alone) / len(passages), 2)}
-        for name, cpu in found.items()
+        {"way": name, "own CPU, ms a passage": round(1000 * (cpu - llm_seconds) / len(passages), 2)}
+        for name, cpu in seconds.items()
     ]
     note = (
-        "Work in this process, with an LLM in it that answers at once, less the LLM's; the least of three "
-        "runs."
+        "CPU time of this process, with an LLM in it that answers immediately, less the LLM's; the least of "
+        "three runs."
     )
     return Figures("own work", note, rows)
 
 
 def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
-    """Nothing lost, nothing twice, and how long it takes when much goes wrong."""
+    """Check that nothing is lost or answered twice when much goes wrong, and measure the time."""
     passages = list(made_up(options.passages, options.japanese))
     warm_up()
     with StandInLLM(latency=options.latency, faults=FAULTS, seed=options.seed) as server:
-        ours = LLMPropositionizer(
+        propositionizer = LLMPropositionizer(
             client(server, timeout=options.timeout), max_concurrency=options.concurrency
         )
         sets: list[PropositionSet] = []
-        found = spent(lambda: sets.extend(ours.propositionize(passages)))
+        run = spent(lambda: sets.extend(propositionizer.propositionize(passages)))
         log = server.log()
     requests, seconds = expected_of(FAULTS, options.latency, options.timeout)
     ideal = len(passages) * seconds / options.concurrency
     times = {"timeout": options.timeout, "rate_limited": 0.0, "reset": 0.0}
-    drawn = sum(times.get(entry.kind, options.latency) for entry in log) / options.concurrency
-    statuses = Counter(made.status for made in sets)
+    request_seconds = (
+        sum(times.get(entry.kind, options.latency) for entry in log) / options.concurrency
+    )
+    statuses = Counter(result.status for result in sets)
     row = {
         "passages": len(passages),
         "lost": sum(not holds(*pair) for pair in zip(passages, sets, strict=True)),
@@ -254,16 +257,17 @@ def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
         "fallbacks": statuses["fallback"],
         "requests": len(log),
         "expected requests": round(requests * len(passages)),
-        "wall, s": round(found.wall, 1),
-        "times the ideal": round(found.wall / ideal, 2),
-        "times the time of the requests": round(found.wall / drawn, 2),
+        "wall, s": round(run.wall, 1),
+        "times the ideal": round(run.wall / ideal, 2),
+        "times the time of the requests": round(run.wall / request_seconds, 2),
     }
-    reasons = Counter(made.reason for made in sets if made.status == "fallback").most_common()
+    reasons = Counter(result.reason for result in sets if result.status == "fallback").most_common()
     shares = ", ".join(f"{name} {share:.0%}" for name, share in FAULTS.shares.items() if share)
     note = (
         f"{shares}; {options.latency:g} s a reply, {options.timeout:g} s to a time-out, "
         f"{options.concurrency} at a "
-        f"time: ideally {ideal:.1f} s for the requests to expect, {drawn:.1f} s for those that were made."
+        f"time: ideally {ideal:.1f} s for the expected requests, {request_seconds:.1f} s for the "
+        "actual ones."
     )
     rows = [{"in all": name, "": value} for name, value in row.items()]
     yield Figures("faults", note, rows)
@@ -280,13 +284,13 @@ def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
 
 
 def measure_rate(options: argparse.Namespace) -> Iterator[Figures]:
-    """How much of a server's allowance is used, and how many requests it has to refuse."""
+    """Measure how much of a server's rate limit is used, and how many requests it refuses."""
     passages = list(made_up(options.passages, options.japanese))
     warm_up()
     rows = []
     for kind in options.kinds:
-        for given in (options.rate, None):
-            rows.append(_rate_row(kind, given, passages, options))
+        for stated_rate in (options.rate, None):
+            rows.append(_rate_row(kind, stated_rate, passages, options))
             print(f"... {rows[-1]}", file=sys.stderr, flush=True)
     sizes = f"{len(passages)} passages, {options.rate:g} requests a minute, {options.latency:g} s a reply."
     burst = "A limit lets a burst through at first, so that more than the whole of it can be used."
@@ -295,34 +299,34 @@ def measure_rate(options: argparse.Namespace) -> Iterator[Figures]:
 
 def _rate_row(
     kind: Literal["bucket", "sliding", "fixed"],
-    given: float | None,
+    stated_rate: float | None,
     passages: Sequence[Passage],
     options: argparse.Namespace,
 ) -> Row:
     with StandInLLM(
         latency=options.latency, requests_per_minute=options.rate, limit_kind=kind
     ) as server:
-        ours = LLMPropositionizer(
-            client(server), max_concurrency=options.concurrency, requests_per_minute=given
+        propositionizer = LLMPropositionizer(
+            client(server), max_concurrency=options.concurrency, requests_per_minute=stated_rate
         )
         sets: list[PropositionSet] = []
-        found = spent(lambda: sets.extend(ours.propositionize(passages)))
+        run = spent(lambda: sets.extend(propositionizer.propositionize(passages)))
         log = server.log()
     let_through = [entry.arrived for entry in log if entry.kind == "ok"]
     allowed = options.rate / 60 * (let_through[-1] - let_through[0])
     return {
         "limit": kind,
-        "told the rate": "yes" if given else "no",
-        "wall, s": round(found.wall, 1),
+        "told the rate": "yes" if stated_rate else "no",
+        "wall, s": round(run.wall, 1),
         "allowance used": f"{(len(let_through) - 1) / allowed:.1%}",
         "requests refused": f"{1 - len(let_through) / len(log):.1%}",
         "peak in flight": max(entry.in_flight for entry in log),
-        "fallbacks": sum(made.status == "fallback" for made in sets),
+        "fallbacks": sum(result.status == "fallback" for result in sets),
     }
 
 
 def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
-    """Peak memory by the number of passages, each in a process of its own."""
+    """Measure peak memory by number of passages, each in a process of its own."""
     rows = []
     for way in WAYS:
         peaks = []
@@ -337,7 +341,7 @@ def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
         )
     yield Figures(
         "memory",
-        "Peak memory, with an LLM in the process that answers at once, and no store.",
+        "Peak memory, with an LLM in the process that answers immediately, and no store.",
         rows,
     )
 
@@ -362,22 +366,24 @@ ALL = ("speed", "faults", "rate", "memory")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    main_parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = made.add_subparsers(metavar="|".join(ALL))
+    commands = main_parser.add_subparsers(metavar="|".join(ALL))
 
     def command(
         name: str, work: Callable[[argparse.Namespace], Iterator[Figures]], passages: int
     ) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, description=work.__doc__)
-        added.set_defaults(work=work)
-        added.add_argument("--passages", type=int, default=passages)
-        added.add_argument("--japanese", type=float, default=0.5, help="share of the passages")
-        added.add_argument("--concurrency", type=int, default=64, help="requests at the same time")
-        added.add_argument("--latency", type=float, default=1.0, help="seconds a reply")
-        added.add_argument("--json", type=Path, help="a file to write the figures to")
-        return added
+        subparser = commands.add_parser(name, description=work.__doc__)
+        subparser.set_defaults(work=work)
+        subparser.add_argument("--passages", type=int, default=passages)
+        subparser.add_argument(
+            "--japanese", type=float, default=0.5, help="share of Japanese passages"
+        )
+        subparser.add_argument("--concurrency", type=int, default=64, help="concurrent requests")
+        subparser.add_argument("--latency", type=float, default=1.0, help="seconds per reply")
+        subparser.add_argument("--json", type=Path, help="a file to write the figures to")
+        return subparser
 
     speed = command("speed", measure_speed, 2000)
     speed.add_argument("--ways", nargs="+", choices=list(_WAYS)[1:], default=list(_WAYS)[1:])
@@ -385,39 +391,37 @@ def parser() -> argparse.ArgumentParser:
     faults.add_argument(
         "--timeout", type=float, default=5.0, help="seconds after which the client gives up"
     )
-    faults.add_argument("--seed", type=int, default=1, help="chooses the requests that go wrong")
+    faults.add_argument("--seed", type=int, default=1, help="seed that decides which requests fail")
     rate = command("rate", measure_rate, 1200)
     rate.add_argument(
-        "--rate", type=float, default=600.0, help="requests a minute that the server allows"
+        "--rate", type=float, default=600.0, help="requests per minute that the server allows"
     )
     kinds = ("bucket", "sliding", "fixed")
     rate.add_argument(
-        "--kinds", nargs="+", choices=kinds, default=kinds, help="how the server counts"
+        "--kinds", nargs="+", choices=kinds, default=kinds, help="how the server's limit works"
     )
     memory = command("memory", measure_memory, 100_000)
-    memory.add_argument(
-        "--few", type=int, default=1000, help="passages of the run that it is compared with"
-    )
-    return made
+    memory.add_argument("--few", type=int, default=1000, help="passages in the run to compare with")
+    return main_parser
 
 
 def main() -> None:
-    given, found = sys.argv[1:], []
-    named = bool(given) and (given[0] in ("-h", "--help") or not given[0].startswith("-"))
+    argv, measurements = sys.argv[1:], []
+    is_named = bool(argv) and (argv[0] in ("-h", "--help") or not argv[0].startswith("-"))
     logging.disable(logging.WARNING)
     print(
         f"{os.cpu_count()} cores, Python {platform.python_version()}, llama-index-core "
         f"{version('llama-index-core')}, "
         f"llama-index-llms-openai {version('llama-index-llms-openai')}, openai {version('openai')}."
     )
-    for arguments in [given] if named else [[name, *given] for name in ALL]:
+    for arguments in [argv] if is_named else [[name, *argv] for name in ALL]:
         options = parser().parse_args(arguments)
         for figures in options.work(options):
             print_table(figures)
-            found.append(asdict(figures))
+            measurements.append(asdict(figures))
         if options.json:
             options.json.write_text(
-                json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+                json.dumps(measurements, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
             )
 
 

@@ -1,5 +1,4 @@
-"""How manuals are read: what their HTML says, found again in their plain text and PDF, in English and
-Japanese.
+"""How well manuals are read: sentences and headings of their HTML, sought in their plain text and PDF.
 
 usage: python benchmarks/manuals.py [--root /usr/share]
 
@@ -7,18 +6,18 @@ Needs the extra `files`, and Debian's packages debian-reference-en, debian-refer
 debian-faq-ja, maint-guide-ja, developers-reference-ja, debian-edu-doc-en and debian-edu-doc-ja (`apt-get
 download`, `dpkg -x`).
 
-The same text is there in three forms. In HTML, paragraphs and headings are marked; in plain text and PDF,
-lines end where the page does. So HTML tells which sentences there are, and which headings:
+The manuals are English and Japanese, and each comes in three forms. In HTML, paragraphs and headings are
+marked up; in plain text and PDF, lines break at the page's width. So HTML is the reference for sentences and
+headings:
 
-- sentences: the share of HTML's sentences (of paragraphs; 12 characters and more) that are segments of the
-  other form, of those whose characters are in it at all. White space, and the mark of a list's item, do not
-  count.
-- headings: the share of HTML's headings that are told as headings, and the share of those told that are
-  headings.
-- cut: the share of passages (256 tokens) that end within a sentence; by this package's splitter and by
+- sentences: of HTML's sentences (in paragraphs; 12 characters and more) whose characters occur in the other
+  form at all, the share that is a segment of it. White space and list markers are ignored.
+- headings: the share of HTML's headings that are recognised as headings (recall), and the share of recognised
+  headings that are headings in HTML (precision).
+- cut: the share of passages (256 tokens) that end within a sentence, with this package's splitter and with
   LlamaIndex's.
-- answers: the questions of the FAQ (its headings) asked of an index without any model; the share for which
-  the first sentence below the heading is in the passages found, and in the quotation.
+- answers: the FAQ's questions (its headings) are put to an index without any model; the share for which the
+  first sentence below the heading is in the passages found, and in the quotation.
 
 Figures are in benchmarks/RESULTS.md.
 """
@@ -69,7 +68,7 @@ MANUALS = {
         "developers-reference/ja/developers-reference",
     ),
 }
-LEAST = 12  # characters of a sentence that is looked for
+LEAST = 12  # least characters in a sentence that is looked for
 ANSWER = 40  # characters of an answer that are looked for
 _MARK = re.compile(r"^\s*(?:[-・•*–+]|\^?\[\d+\]|\d{1,2}\.)\s*")
 _NUMBER = re.compile(
@@ -82,37 +81,39 @@ def headings_of(text: str) -> list[Block]:
 
 
 def squeezed(text: str) -> str:
-    """A text without white space and the mark of an item."""
+    """Normalise a text (NFKC), and remove white space and a list marker."""
     return re.sub(r"\s+", "", _MARK.sub("", unicodedata.normalize("NFKC", text)))
 
 
 def named(heading: str) -> str:
-    """A heading without its number."""
+    """Return a heading without its number and white space."""
     return _NUMBER.sub(
         "", re.sub(r"\s+", "", unicodedata.normalize("NFKC", heading)).replace("¶", "")
     )
 
 
 def line(text: str) -> str:
-    """The text of an element as a browser shows it; a line's end between Japanese characters is nothing."""
+    """Return an element's text as a browser shows it; line breaks between Japanese characters vanish."""
     wide = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"
     return re.sub(r"\s+", " ", re.sub(rf"(?<={wide})\s*\n\s*(?={wide})", "", text)).strip()
 
 
 def sentences_of(text: str) -> list[str]:
-    return [text[found.start : found.end] for found in segment(text)]
+    return [text[part.start : part.end] for part in segment(text)]
 
 
-def told_by_html(pages: Iterable[Path]) -> tuple[list[str], set[str], list[tuple[str, str]]]:
-    """The sentences, the headings, and the questions with the beginnings of their answers."""
+def read_html(pages: Iterable[Path]) -> tuple[list[str], set[str], list[tuple[str, str]]]:
+    """Return sentences, headings, and questions with the beginnings of their answers."""
     sentences: dict[str, None] = {}
-    headings, asked = set(), []
+    headings, questions = set(), []
     for page in pages:
         soup = BeautifulSoup(page.read_bytes(), "html.parser")
         for paragraph in soup.find_all("p"):
             if not paragraph.find(["pre", "table", "p", "div", "ul"]):
-                found = map(squeezed, sentences_of(line(paragraph.get_text())))
-                sentences |= dict.fromkeys(one for one in found if len(one) >= LEAST)
+                squeezed_sentences = map(squeezed, sentences_of(line(paragraph.get_text())))
+                sentences |= dict.fromkeys(
+                    sentence for sentence in squeezed_sentences if len(sentence) >= LEAST
+                )
         for heading in soup.find_all(["h1", "h2", "h3", "h4", "h5", "h6"]):
             headings.add(named(heading.get_text()))
             question = re.sub(r"^[\d.\s]+", "", line(heading.get_text()))
@@ -123,8 +124,8 @@ def told_by_html(pages: Iterable[Path]) -> tuple[list[str], set[str], list[tuple
                 and below is not None
             ):
                 answer = letters(next(iter(sentences_of(line(below.get_text()))), ""))[:ANSWER]
-                asked += [(question, answer)] if answer else []
-    return list(sentences), {heading for heading in headings if len(heading) > 3}, asked
+                questions += [(question, answer)] if answer else []
+    return list(sentences), {heading for heading in headings if len(heading) > 3}, questions
 
 
 def letters(text: str) -> str:
@@ -132,7 +133,7 @@ def letters(text: str) -> str:
 
 
 def read(place: Path, temporary: Path) -> list[Document]:
-    """The documents of a file, unpacked where it is packed; none where there is no such file."""
+    """Read the documents of a file, gunzipped if need be; none if there is no such file."""
     packed = place.with_name(f"{place.name}.gz")
     if packed.exists():
         place = temporary / place.name
@@ -141,87 +142,91 @@ def read(place: Path, temporary: Path) -> list[Document]:
 
 
 def cut(texts: Sequence[str], splitter: TextSplitter) -> float:
-    """The share of passages, but each text's last, that end within a sentence."""
+    """Return the share of passages, except each text's last, that end within a sentence."""
     ends = within = 0
     for text in texts:
-        found = [part for part in segment(text) if part.kind == "sentence"]
+        sentences = [part for part in segment(text) if part.kind == "sentence"]
         for span in locate(splitter.split_text(text), text)[:-1]:
             if span is not None:
                 ends += 1
-                within += any(part.start < span[1] < part.end for part in found)
+                within += any(part.start < span[1] < part.end for part in sentences)
     return within / max(ends, 1)
 
 
 def answered(
-    documents: Sequence[Document], asked: Sequence[tuple[str, str]]
+    documents: Sequence[Document], questions: Sequence[tuple[str, str]]
 ) -> tuple[float, float]:
-    """The shares of questions whose answer is in the passages found, and in the quotation."""
+    """Return the shares of questions whose answer is in the passages found, and in the quotation."""
     pack = DenseXRetrievalPack(
         documents, proposition_llm="none", query_llm="none", embed_model="none"
     )
-    responses = [(pack.run(question), answer) for question, answer in asked]
-    found = sum(
-        any(answer in letters(node.get_content()) for node in one.source_nodes)
-        for one, answer in responses
+    responses = [(pack.run(question), answer) for question, answer in questions]
+    in_passages = sum(
+        any(answer in letters(node.get_content()) for node in response.source_nodes)
+        for response, answer in responses
     )
-    return found / len(asked), sum(answer in letters(str(one)) for one, answer in responses) / len(
-        asked
-    )
+    return in_passages / len(questions), sum(
+        answer in letters(str(response)) for response, answer in responses
+    ) / len(questions)
 
 
 def section_first(documents: Sequence[Document]) -> float:
-    """The share of headings (200 of them at most) whose passage is found first by what they say."""
-    asked: dict[str, tuple[str, int]] = {}
+    """Return the share of headings (at most 200) whose own passage comes first when they are searched."""
+    places: dict[str, tuple[str, int]] = {}
     for document in documents:
-        for one in headings_of(document.text):
-            said = re.sub(r"^[\d.\s]+", "", heading_text(document.text[one.start : one.end]))
-            asked.setdefault(said, (document.id_, one.start))
+        for heading in headings_of(document.text):
+            words = re.sub(
+                r"^[\d.\s]+", "", heading_text(document.text[heading.start : heading.end])
+            )
+            places.setdefault(words, (document.id_, heading.start))
     pack = DenseXRetrievalPack(
         documents, proposition_llm="none", query_llm="none", embed_model="none"
     )
     first = 0
-    headings = [said for said in asked if len(said) > 3]
+    headings = [words for words in places if len(words) > 3]
     headings = headings[:: len(headings) // 200 + 1]
-    for said in headings:
-        document_id, place = asked[said]
-        for found in pack.retrieve(said)[:1]:
-            start, end = found.node.start_char_idx, found.node.end_char_idx  # type: ignore[attr-defined]
-            first += found.node.ref_doc_id == document_id and start <= place < end
+    for words in headings:
+        document_id, place = places[words]
+        for result in pack.retrieve(words)[:1]:
+            start, end = result.node.start_char_idx, result.node.end_char_idx  # type: ignore[attr-defined]
+            first += result.node.ref_doc_id == document_id and start <= place < end
     return first / max(len(headings), 1)
 
 
 def row(
     name: str,
     documents: Sequence[Document],
-    told: tuple[list[str], set[str], list[tuple[str, str]]],
+    html: tuple[list[str], set[str], list[tuple[str, str]]],
 ) -> str:
-    """A row of the table; empty where nothing of what HTML says is in the other form."""
-    sentences, headings, asked = told
+    """Return a row of the table; "" if no sentence of the HTML is in the other form."""
+    sentences, headings, questions = html
     texts = [document.text for document in documents if document.text.strip()]
     whole = "\n".join(map(squeezed, texts))
-    segments = {squeezed(one) for text in texts for one in sentences_of(text)}
-    there = [one for one in sentences if one in whole]
-    found = [
-        named(heading_text(text[one.start : one.end]))
+    segments = {squeezed(sentence) for text in texts for sentence in sentences_of(text)}
+    sentences_present = [sentence for sentence in sentences if sentence in whole]
+    headings_found = [
+        named(heading_text(text[block.start : block.end]))
         for text in texts
-        for one in headings_of(text)
+        for block in headings_of(text)
     ]
-    known = {
-        one for one in headings if one in "\n".join(re.sub(r"\s+", "", text) for text in texts)
+    headings_present = {
+        heading
+        for heading in headings
+        if heading in "\n".join(re.sub(r"\s+", "", text) for text in texts)
     }
-    if not there:
+    if not sentences_present:
         return ""
-    right = sum(one in headings for one in found) / max(len(found), 1)
+    right = sum(heading in headings for heading in headings_found) / max(len(headings_found), 1)
     cells = [
-        f"{len(there):,}",
-        f"{sum(one in segments for one in there) / len(there):.3f}",
-        f"{len(known & {*found}) / max(len(known), 1):.2f}, {right:.2f}",
+        f"{len(sentences_present):,}",
+        f"{sum(sentence in segments for sentence in sentences_present) / len(sentences_present):.3f}",
+        f"{len(headings_present & {*headings_found}) / max(len(headings_present), 1):.2f}, {right:.2f}",
         f"{cut(texts, PassageNodeParser(chunk_size=256)):.2f}",
         f"{cut(texts, SentenceSplitter(chunk_size=256, chunk_overlap=0)):.2f}",
         f"{section_first(documents):.2f}",
     ]
     cells += (
-        [f"{share:.2f}" for share in answered(documents, asked)]
+        [f"{share:.2f}" for share in answered(documents, questions)]
         if name.startswith("FAQ")
         else ["", ""]
     )
@@ -233,7 +238,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--root", type=Path, default=Path("/usr/share"), help="where the packages' files are"
+        "--root", type=Path, default=Path("/usr/share"), help="the folder of the packages' files"
     )
     root = parser.parse_args().root
     logging.disable(logging.WARNING)
@@ -244,11 +249,11 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         for name, (pages, stem) in MANUALS.items():
-            told = told_by_html(sorted(root.glob(pages)))
+            html = read_html(sorted(root.glob(pages)))
             for ending in (".txt", ".pdf"):
                 documents = read(root / f"{stem}{ending}", Path(temporary))
-                if found := row(f"{name}, {ending[1:]}", documents, told):
-                    print(found, flush=True)
+                if table_row := row(f"{name}, {ending[1:]}", documents, html):
+                    print(table_row, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Where the time of a question goes: in the engine, and in what follows it, by a profiler.
+"""Where the time of a question goes, in the storage engine and in the code above it, by a profiler.
 
 usage: OMP_NUM_THREADS=1 python benchmarks/query_time.py [--dir FOLDER] [--propositions 50000] [--mode
 auto_merging] ...
 
-The index is that of benchmarks/stores.py with `--corpus made-up`, and is made where it is not there yet. A
-question is embedded before the clock starts. Times are of the CPU, so that other work disturbs them less;
-each part is the time within its own code, at the median of some rounds over the questions. The profiler makes
-Python slower, and SQLite and numpy hardly: what a question takes without it stands below. Figures are in
-benchmarks/RESULTS.md.
+The index is that of benchmarks/stores.py with `--corpus made-up`, and is built if missing. Questions are
+embedded before the clock starts. Times are CPU times, so that other work disturbs them less; each part is the
+time within its own code, as the median of several rounds over the questions. The profiler slows down Python,
+but hardly SQLite and numpy; the last row is the time without it. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -47,12 +46,11 @@ PARTS = {
     "pydantic": "nodes from JSON",
     "llama_index/core": "llama_index.core",
 }
-"""Parts by what the names of their files or functions contain; the first one counts."""
+"""Parts by a string in the names of their files or functions; the first match counts."""
 
 
 def part_of(file: str, function: str) -> str:
-    """The part that a function belongs to; none for Python's own built-in ones, which belong to their
-    callers."""
+    """Return the part that a function belongs to; "" for built-ins, which belong to their callers."""
     name = f"{file} {function}"
     rest = "" if file == "~" else "the rest of Python"
     return next((part for text, part in PARTS.items() if text in name), rest)
@@ -61,7 +59,7 @@ def part_of(file: str, function: str) -> str:
 def profiled(
     ask: Callable[[QueryBundle], object], questions: list[QueryBundle]
 ) -> Mapping[str, float]:
-    """CPU milliseconds a question, by part."""
+    """Return CPU milliseconds per question, by part."""
     profiler = cProfile.Profile(time.process_time)
     for question in questions:
         profiler.runcall(ask, question)
@@ -82,7 +80,7 @@ def profiled(
 def rows_of(
     pack: DenseXRetrievalPack, questions: Callable[[], list[QueryBundle]], rounds: int
 ) -> Iterator[tuple[str, float]]:
-    """The parts of a question, what they come to, and what a question takes without a profiler."""
+    """Yield the parts of a question, their sum, and the time of a question without the profiler."""
     context = PropositionContextPostprocessor()
 
     def ask(question: QueryBundle) -> object:
@@ -109,12 +107,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dir", type=Path, help="as that of benchmarks/stores.py")
+    parser.add_argument("--dir", type=Path, help="the folder of benchmarks/stores.py")
     parser.add_argument("--propositions", type=int, default=50_000)
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mode", default="recursive", choices=("recursive", "auto_merging"))
-    parser.add_argument("--dense", action="store_true", help="search by embeddings alone")
+    parser.add_argument("--dense", action="store_true", help="search only by embeddings")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     corpus = corpus_of("made-up", options.propositions, 80)

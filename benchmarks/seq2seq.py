@@ -1,10 +1,10 @@
-"""Measures how many passages a second Seq2SeqPropositionizer works on, by the size of a batch.
+"""Measures how many passages per second Seq2SeqPropositionizer processes, by batch size.
 
     python benchmarks/seq2seq.py --shape small --device cpu
 
-The model has the shape of a Flan-T5 and random weights, so that nothing is downloaded: it writes nonsense, in
-the time that real propositions of the same length take. Each passage is one sentence of 100 words, each reply
-160 tokens long.
+The model has the shape of a Flan-T5 and random weights, so nothing is downloaded: it writes nonsense, in the
+time that real propositions of the same length take. Each passage is one sentence of 100 words, and each reply
+is 160 tokens long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS, REPLY = 100, 160
 
 
 def save_model(folder: Path, shape: str) -> None:
-    """Save a Flan-T5 with random weights, and a tokenizer of numbers."""
+    """Save a Flan-T5 with random weights, and a tokenizer for "word0", "word1", ..."""
     words = {
         "<pad>": 0,
         "</s>": 1,
@@ -56,8 +56,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=SHAPES, default="small", help="of which Flan-T5")
-    parser.add_argument("--device", help="as of Seq2SeqPropositionizer")
+    parser.add_argument(
+        "--shape", choices=SHAPES, default="small", help="the Flan-T5 whose shape is used"
+    )
+    parser.add_argument("--device", help="as for Seq2SeqPropositionizer")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--passages", type=int, default=16, choices=range(1, 20), metavar="1-19")
     arguments = parser.parse_args()
@@ -71,7 +73,7 @@ def main() -> None:
             propositionizer = Seq2SeqPropositionizer(
                 folder, batch_size=batch_size, device=arguments.device, max_new_tokens=REPLY
             )
-            propositionizer.propositionize(passages[:1])  # what is done once is not measured
+            propositionizer.propositionize(passages[:1])  # one-time work is not measured
             start, used = time.perf_counter(), time.process_time()
             propositionizer.propositionize(passages)
             seconds, used = time.perf_counter() - start, time.process_time() - used

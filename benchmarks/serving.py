@@ -1,11 +1,11 @@
-"""How `densex serve` holds up: clients that ask without a pause, and no LLM.
+"""How `densex serve` holds up under load: clients that ask without a pause, without an LLM.
 
 usage: python benchmarks/serving.py [--clients 50] [--seconds 60] [--warm-up 10]
 
-A process of its own serves the repository's sample documents; the clients ask it the sample questions in
-turn, by /query, /retrieve and /chat, each waiting for its answer before it asks again. Memory is the server's
-resident set (`ps`), each second from the end of the warm-up on. Ends with exit code 1 where a request failed,
-the 95th percentile is over 5 times the median, or memory grew by more than a tenth. Figures are in
+A separate process serves the repository's sample documents. The clients ask the sample questions in turn, by
+/query, /retrieve and /chat, and each waits for its answer before it asks again. Memory is the server's
+resident set (`ps`), sampled every second after the warm-up. The exit code is 1 if a request failed, if the
+95th percentile is over 5 times the median, or if memory grew by more than a tenth. Figures are in
 benchmarks/RESULTS.md.
 """
 
@@ -36,8 +36,7 @@ DENSEX = "from llama_pack_densex.cli import app; app()"
 
 @dataclass
 class Load:
-    """What came of the requests after the warm-up: seconds by path, failures, and the server's memory in
-    MB."""
+    """Measurements under load: seconds by path (after the warm-up), failures, and the server's MB."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {path: [] for path in PATHS})
     failures: list[str] = field(default_factory=list)
@@ -46,7 +45,7 @@ class Load:
 
 @contextmanager
 def server(folder: Path) -> Iterator[tuple[str, int]]:
-    """Index the sample documents and serve them; the URL, and the server's process id."""
+    """Index the sample documents and serve them; yield the URL and the server's process id."""
     index = [
         sys.executable,
         "-c",
@@ -78,7 +77,7 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up: float) -> Load:
-    """Have clients ask for some seconds."""
+    """Have clients ask for `seconds` after the warm-up."""
     questions = [
         json.loads(line)["question"]
         for line in (DATA / "questions.jsonl").read_text("utf-8").splitlines()
@@ -111,16 +110,16 @@ async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up:
                 elif start > begin:
                     load.seconds[path].append(time.monotonic() - start)
 
-    async def weigh() -> None:
+    async def sample_memory() -> None:
         while time.monotonic() < end:
             await asyncio.sleep(1)
             if time.monotonic() > begin:
-                weighed = await asyncio.to_thread(
+                resident = await asyncio.to_thread(
                     subprocess.check_output, ["ps", "-o", "rss=", "-p", str(pid)]
                 )
-                load.memory.append(int(weighed) / 1024)
+                load.memory.append(int(resident) / 1024)
 
-    await asyncio.gather(weigh(), *map(ask, range(clients)))
+    await asyncio.gather(sample_memory(), *map(ask, range(clients)))
     return load
 
 
@@ -131,23 +130,23 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--warm-up", type=float, default=10)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "index") as (url, pid):
-        load = asyncio.run(put_load_on(url, pid, chosen.clients, chosen.seconds, chosen.warm_up))
+        load = asyncio.run(put_load_on(url, pid, options.clients, options.seconds, options.warm_up))
     print(
-        f"{chosen.clients} clients, {chosen.seconds:.0f} s, Python {platform.python_version()}, "
+        f"{options.clients} clients, {options.seconds:.0f} s, Python {platform.python_version()}, "
         f"{platform.machine()}\n"
     )
     print(f"{'':10} {'requests':>9} {'a second':>9} {'median':>9} {'95 %':>9} {'ratio':>6}")
-    sound = not load.failures
-    everything = [one for times in load.seconds.values() for one in times]
-    for path, times in [*load.seconds.items(), ("all", everything)]:
-        middle, late = median(times), quantiles(times, n=20)[-1]
-        sound = sound and late <= 5 * middle
-        rate = len(times) / chosen.seconds
+    is_sound = not load.failures
+    all_seconds = [seconds for times in load.seconds.values() for seconds in times]
+    for path, times in [*load.seconds.items(), ("all", all_seconds)]:
+        middle, slow = median(times), quantiles(times, n=20)[-1]
+        is_sound = is_sound and slow <= 5 * middle
+        rate = len(times) / options.seconds
         print(
-            f"{path:10} {len(times):9,} {rate:9.0f} {middle * 1000:6.0f} ms {late * 1000:6.0f} ms "
-            f"{late / middle:6.1f}"
+            f"{path:10} {len(times):9,} {rate:9.0f} {middle * 1000:6.0f} ms {slow * 1000:6.0f} ms "
+            f"{slow / middle:6.1f}"
         )
     third = max(len(load.memory) // 3, 1)
     first, last = median(load.memory[:third]), median(load.memory[-third:])
@@ -157,7 +156,7 @@ def main() -> int:
     )
     for failure in load.failures[:5]:
         print(failure)
-    return 0 if sound and last <= 1.1 * first else 1
+    return 0 if is_sound and last <= 1.1 * first else 1
 
 
 if __name__ == "__main__":

@@ -1,23 +1,22 @@
-"""The embedded store, beside what LlamaIndex's users would take instead: building, opening, searching,
-changing.
+"""The embedded store compared with LlamaIndex's usual alternatives: building, opening, searching, changing.
 
 usage: OMP_NUM_THREADS=1 python benchmarks/stores.py [--dir FOLDER] [--propositions 50000] [--parts searching
 ...]
        ... --dir FOLDER --propositions 50000 1000000 --corpus made-up
        ... --dir FOLDER --propositions 5000 50000 500000 --sentences 5 --corpus made-up --parts changing
 
-Up to 200,000 propositions the corpus is real text with the vectors of all-MiniLM-L6-v2, beyond that made-up
-text with vectors of a mixture (store_bench/corpora.py says how both are made; `--corpus made-up` takes the
-latter at any size). Sentences stand in for propositions, so that no LLM is asked. The nodes are those that a
-pack makes with its defaults in mode "auto_merging" (sections of 2,048 tokens, passages of 256, propositions),
-so that one index is searched in both modes; propositions and passages are searched. LlamaIndex's stores and
-retrievers (extras `chroma`, and the package llama-index-retrievers-bm25) get the propositions, with the same
-texts, vectors and metadata.
+Up to 200,000 propositions, the corpus is real text with the vectors of all-MiniLM-L6-v2; beyond that, it is
+made-up text with vectors of a mixture (store_bench/corpora.py describes both; `--corpus made-up` selects the
+latter at any size). Sentences are used as propositions, so no LLM is needed. The nodes are those that a pack
+makes with its defaults in mode "auto_merging" (sections of 2,048 tokens, passages of 256, propositions), so
+that one index serves both modes; propositions and passages are searched. LlamaIndex's stores and retrievers
+(the extra `chroma`, and the package llama-index-retrievers-bm25) get the propositions, with the same texts,
+vectors and metadata.
 
-Building, opening and changing happen in a process of its own each (store_bench/process.py); memory is what
-the system says of it. All searches take turns, question by question, in one process. A text is embedded
-before the clock starts. recall@10: the share of the ten propositions nearest by an exact scan that the store
-has among its first ten; others that are as near count too. Figures are in benchmarks/RESULTS.md.
+Building, opening and changing run in a process of their own each (store_bench/process.py); memory is as the
+operating system reports it. All searches take turns, question by question, in one process. Texts are embedded
+before the clock starts. recall@10 is the share of the ten nearest propositions by an exact scan that is among
+the store's first ten; results that are as near count too. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from store_bench.searches import (
 )
 
 HERE = Path(__file__).resolve().parent
-MOST_REAL = 200_000  # propositions for which there is enough real text
+MOST_REAL = 200_000  # the most propositions that real text suffices for
 PARTS = ("building", "opening", "searching", "changing", "loop")
 
 Row = dict[str, object]
@@ -61,10 +60,10 @@ class Bench:
     """One corpus and its index.
 
     Args:
-        folder: Where indexes are; those that are there are used again.
-        text: A folder with real text, or "made-up".
-        propositions: How many.
-        sentences: How many a made-up document has.
+        folder: The folder of indexes; existing ones are reused.
+        text: The folder of real text, or "made-up".
+        propositions: The number of propositions.
+        sentences: The number of sentences in a made-up document.
     """
 
     folder: Path
@@ -80,7 +79,7 @@ class Bench:
         return corpus_of(self.text, self.propositions, self.sentences)
 
     def in_process(self, action: str, folder: Path) -> dict[str, Any]:
-        """What store_bench/process.py measures."""
+        """Run an action of store_bench/process.py in a new process, and return its measurements."""
         command = [
             sys.executable,
             "-m",
@@ -98,17 +97,17 @@ class Bench:
         return measurements
 
     def built(self) -> dict[str, Any]:
-        """Build the index, unless it is there; what that took."""
-        kept = self.folder / "built.json"
-        if not kept.exists():
+        """Build the index unless it exists, and return the measurements of building it."""
+        file = self.folder / "built.json"
+        if not file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(self.in_process("build", self.index)), encoding="utf-8")
-        measurements: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+            file.write_text(json.dumps(self.in_process("build", self.index)), encoding="utf-8")
+        measurements: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return measurements
 
 
 def building(bench: Bench) -> Row:
-    """How fast an index is made, and how large it is."""
+    """Measure how fast an index is built, and how large it is."""
     built = bench.built()
     size = sum(file.stat().st_size for file in bench.index.rglob("*") if file.is_file())
     return {
@@ -125,7 +124,7 @@ def building(bench: Bench) -> Row:
 
 
 def opening(bench: Bench) -> Row:
-    """How soon a fresh process answers, and what memory it takes."""
+    """Measure how soon a new process answers, and how much memory it takes."""
     measurements = bench.in_process("open", bench.index)
     imports, first, more = measurements["memory"]
     return {
@@ -140,27 +139,27 @@ def opening(bench: Bench) -> Row:
 
 
 def changing(bench: Bench) -> Row:
-    """How long a change of one document takes, and the question after it."""
+    """Measure the time of a change to one document, and of the questions after it."""
     times = bench.in_process("change", bench.index)
     row: Row = {"documents": bench.built()["documents"]}
-    for name, taken in times.items():
+    for name, seconds in times.items():
         row[f"{name}, ms"] = (
-            f"{milliseconds(median(taken))} ({milliseconds(np.percentile(taken, 95))})"
+            f"{milliseconds(median(seconds))} ({milliseconds(np.percentile(seconds, 95))})"
         )
     return row
 
 
 def looping(bench: Bench) -> Row:
-    """How long documents take that are inserted one by one."""
+    """Measure the time of inserting documents one by one."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
-        taken = bench.in_process("loop", Path(folder) / "index")["insert"]
-    parts = {"first 100, ms": taken[:100], "last 100, ms": taken[-100:]}
-    inserts: Row = {"documents": len(taken), "seconds": round(sum(taken), 1)}
+        seconds = bench.in_process("loop", Path(folder) / "index")["insert"]
+    parts = {"first 100, ms": seconds[:100], "last 100, ms": seconds[-100:]}
+    inserts: Row = {"documents": len(seconds), "seconds": round(sum(seconds), 1)}
     return inserts | {name: milliseconds(median(part)) for name, part in parts.items()}
 
 
 def searching(bench: Bench, options: argparse.Namespace) -> tuple[list[Row], float]:
-    """A row a search; and the default search's median in ms."""
+    """Measure the searches: one row each, and the default search's median in milliseconds."""
     corpus = bench.corpus()
     pack = opened(bench.index, corpus)
     propositions = Propositions.of(pack)
@@ -170,21 +169,21 @@ def searching(bench: Bench, options: argparse.Namespace) -> tuple[list[Row], flo
         searches += other_searches(
             propositions.nodes(pack), corpus, bench.folder / "chroma", options.top_k
         )
-    measured(searches, questions[:1])  # what is read at the first question
+    measured(searches, questions[:1])  # loads what is read at the first question
     times = measured(searches, questions[options.warm_up :], options.rounds)
     rows: list[Row] = []
     for search in searches:
-        taken = times[search.name]
-        beside = times.get(search.beside, taken)
+        own = times[search.name]
+        compared = times.get(search.beside, own)
         rows.append(
             {
                 "search": search.name,
-                "median, ms": round(median(taken.clock), 2),
-                "95 %, ms": round(float(np.percentile(taken.clock, 95)), 2),
-                "of all cores, ms": round(median(taken.cores), 2),
+                "median, ms": round(median(own.clock), 2),
+                "95 %, ms": round(float(np.percentile(own.clock, 95)), 2),
+                "of all cores, ms": round(median(own.cores), 2),
                 "beside": search.beside,
-                "times": round(median(taken.clock) / median(beside.clock), 2),
-                "times of all cores": round(median(taken.cores) / median(beside.cores), 2),
+                "times": round(median(own.clock) / median(compared.clock), 2),
+                "times of all cores": round(median(own.cores) / median(compared.cores), 2),
             }
         )
     recall = propositions.recall(nearest_propositions(pack), questions)
@@ -216,23 +215,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--dir", type=Path, help="where to keep text, vectors and indexes for the next run"
+        "--dir", type=Path, help="a folder that keeps text, vectors and indexes for the next run"
     )
     parser.add_argument(
         "--propositions", type=int, nargs="+", default=[50_000], help="one size, or several"
     )
     parser.add_argument("--corpus", choices=("real", "made-up"))
-    parser.add_argument("--sentences", type=int, default=80, help="in a made-up document")
+    parser.add_argument("--sentences", type=int, default=80, help="sentences in a made-up document")
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument(
-        "--warm-up", type=int, default=20, help="of these questions, how many are not counted"
+        "--warm-up", type=int, default=20, help="how many of these questions are not counted"
     )
     parser.add_argument(
-        "--rounds", type=int, default=1, help="how often each is asked; the least time counts"
+        "--rounds",
+        type=int,
+        default=1,
+        help="how often each question is asked; the least time counts",
     )
     parser.add_argument("--top-k", type=int, default=4)
-    parser.add_argument("--alone", action="store_true", help="search the pack's index alone")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured")
+    parser.add_argument("--alone", action="store_true", help="search only the pack's index")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     packages = ", ".join(f"{name} {version(name)}" for name in ("usearch", "llama-index-core"))

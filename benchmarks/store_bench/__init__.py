@@ -1,1 +1,1 @@
-"""What benchmarks/stores.py is made of."""
+"""The parts of benchmarks/stores.py."""

@@ -1,17 +1,16 @@
-"""What benchmarks/stores.py fills stores with and asks: real text with MiniLM's vectors, or a made-up
-mixture.
+"""The corpora and questions of benchmarks/stores.py: real text with MiniLM's vectors, or a made-up mixture.
 
-Real text is the prose in the docstrings of Python's standard library and of the installed packages, a
-document for each source file in the order of their paths; a paragraph that reappears is taken once. Every
-120th paragraph is left out of the corpus, and its first sentence is a question. Text and vectors are kept in
-a folder, so that all runs that are given it have the same, and only the first one needs the model.
+Real text is the prose in the docstrings of Python's standard library and of the installed packages, one
+document for each source file, in the order of their paths; repeated paragraphs are used once. Every 120th
+paragraph is left out of the corpus, and its first sentence is a question. Text and vectors are stored in a
+folder, so that all runs with that folder use the same ones, and only the first run needs the model.
 
-The mixture: a text's vector is the sum of that of its topic (one of 1,000), that of its document and one of
-its own, with weights of 0.5, 0.5 and 0.71, brought to length 1. Each of these is a normal draw in 384
-dimensions whose variance falls as 1/i over the axes, turned at random: vectors of texts vary in few
-directions, here about 26. A question is a proposition of the corpus with as much noise that their cosine is
-0.75. Text is made up, half of it of English and half of Japanese shape, 80 sentences a document where nothing
-else is asked for.
+The mixture: a text's vector is the weighted sum of the vectors of its topic (one of 1,000), of its document
+and of the text itself, with weights of 0.5, 0.5 and 0.71, unit-normalised. Each of these is a normal draw in
+384 dimensions whose variance falls as 1/i over the axes, in a random rotation: vectors of real texts vary in
+few directions, here about 26. A question is a proposition of the corpus with enough noise that their cosine
+is 0.75. The text is made up, half of it in English and half in Japanese shape, by default with 80 sentences
+per document.
 """
 
 from __future__ import annotations
@@ -37,8 +36,10 @@ from llama_pack_densex.text.segments import passage_sentences
 from store_bench.embeddings import KeptEmbedding, MixtureEmbedding, mixture, noise, unit
 from store_bench.made_up_text import Language, english, japanese
 
-SHELVES = 100  # documents are spread over them evenly, with a room for each; filters choose by them
-_HELD_OUT = 120  # every so many-eth paragraph of real text is a question
+SHELVES = (
+    100  # metadata values for filters, spread evenly over the documents; each shelf has a room
+)
+_HELD_OUT = 120  # of real text, one paragraph in this many is held out as a question
 _PROSE = re.compile(r"[A-Z][^<>|=*`{}\[\]#]*[.?!]")
 
 
@@ -46,8 +47,8 @@ class Corpus(ABC):
     """Documents, questions about them, and the model that embeds both.
 
     Attributes:
-        name: A phrase that says what it is.
-        embed_model: The model; a question comes with its embedding.
+        name: A description of the corpus.
+        embed_model: The model that embeds its texts; questions come with their embeddings.
     """
 
     name: str
@@ -55,24 +56,29 @@ class Corpus(ABC):
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
-        """The documents, made as they are read."""
+        """Yield the documents, made one at a time."""
 
     @abstractmethod
     def questions(self, count: int) -> list[QueryBundle]:
-        """Questions, embedded."""
+        """Return questions with their embeddings."""
 
 
 def corpus_of(name: str, propositions: int, sentences: int) -> Corpus:
-    """The corpus that a name stands for: "made-up", with so many sentences a document, or a folder for real
-    text."""
+    """Return the corpus of a name: "made-up", or the folder of real text.
+
+    Args:
+        name: "made-up", or the folder.
+        propositions: The number of sentences in the corpus.
+        sentences: The number of sentences in a made-up document.
+    """
     return (
         MadeUp(propositions, sentences) if name == "made-up" else RealText(Path(name), propositions)
     )
 
 
 def node_parser() -> HierarchicalPropositionNodeParser:
-    """Sections, passages and sentences in place of propositions: one index for both modes."""
-    # MixtureEmbedding reads it
+    """Make the parser: sections, passages, and sentences as propositions, so one index serves both modes."""
+    # MixtureEmbedding reads the title
     return HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["title"])
 
 
@@ -80,14 +86,14 @@ class RealText(Corpus):
     """Prose of docstrings, with the vectors of all-MiniLM-L6-v2.
 
     Args:
-        folder: Where text and vectors are kept.
-        propositions: How many sentences.
+        folder: The folder of text and vectors.
+        propositions: The least number of sentences.
     """
 
     name = "docstrings, all-MiniLM-L6-v2"
 
     def __init__(self, folder: Path, propositions: int) -> None:
-        self._text, self._asked = folder / "documents.jsonl", folder / "questions.json"
+        self._text, self._questions = folder / "documents.jsonl", folder / "questions.json"
         if not self._text.exists():
             folder.mkdir(parents=True, exist_ok=True)
             self._collect(propositions)
@@ -98,11 +104,11 @@ class RealText(Corpus):
     def documents(self) -> Iterator[Document]:
         with self._text.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines):
-                found = json.loads(line)
-                yield _document(found["source"], found["text"], found["title"], number)
+                record = json.loads(line)
+                yield _document(record["source"], record["text"], record["title"], number)
 
     def questions(self, count: int) -> list[QueryBundle]:
-        texts = json.loads(self._asked.read_text(encoding="utf-8"))
+        texts = json.loads(self._questions.read_text(encoding="utf-8"))
         step = max(len(texts) // count, 1)
         return [
             QueryBundle(text, embedding=self.embed_model.get_query_embedding(text))
@@ -110,12 +116,12 @@ class RealText(Corpus):
         ]
 
     def _collect(self, propositions: int) -> None:
-        there, asked = 0, []
+        count, questions = 0, []
         seen: set[str] = set()
         partial = self._text.with_suffix(".partial")
         with partial.open("w", encoding="utf-8") as lines:
             for source, paragraphs in _docstrings():
-                kept: list[str] = []
+                kept_paragraphs: list[str] = []
                 for paragraph in paragraphs:
                     if (
                         paragraph in seen
@@ -126,23 +132,29 @@ class RealText(Corpus):
                     seen.add(paragraph)
                     sentences = passage_sentences(paragraph)
                     if len(seen) % _HELD_OUT:
-                        kept.append(paragraph)
-                        there += len(sentences)
+                        kept_paragraphs.append(paragraph)
+                        count += len(sentences)
                     else:
-                        asked.append(sentences[0])
-                if kept:
+                        questions.append(sentences[0])
+                if kept_paragraphs:
                     title = source.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-                    found = {"source": source, "title": title, "text": "\n\n".join(kept)}
-                    lines.write(json.dumps(found, ensure_ascii=False) + "\n")
-                if there >= propositions:
+                    record = {
+                        "source": source,
+                        "title": title,
+                        "text": "\n\n".join(kept_paragraphs),
+                    }
+                    lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+                if count >= propositions:
                     break
-        self._asked.write_text(json.dumps(asked, ensure_ascii=False, indent=0), encoding="utf-8")
+        self._questions.write_text(
+            json.dumps(questions, ensure_ascii=False, indent=0), encoding="utf-8"
+        )
         partial.replace(self._text)
 
     def _texts(self) -> Iterator[str]:
-        """All that is embedded of it."""
+        """Yield all texts to embed: the questions, then those of the nodes."""
         parser = node_parser()
-        yield from json.loads(self._asked.read_text(encoding="utf-8"))
+        yield from json.loads(self._questions.read_text(encoding="utf-8"))
         for document in self.documents():
             for node in parser.get_nodes_from_documents([document]):
                 yield embedded_text(node)
@@ -152,8 +164,8 @@ class MadeUp(Corpus):
     """Made-up text with the vectors of a mixture.
 
     Args:
-        propositions: How many sentences.
-        sentences: How many a document.
+        propositions: The least number of sentences.
+        sentences: The number of sentences in a document.
     """
 
     name = "made-up text, a mixture of 1,000 topics"
@@ -174,8 +186,10 @@ class MadeUp(Corpus):
             rng = random.Random(f"question {place}")
             fact = rng.choice(self._facts(number))
             vector = mixture(number, fact + language.stop.strip())
-            apart = noise(zlib.crc32(f"question {place}".encode()))
-            embedding = unit(0.75 * vector + 0.66 * unit(apart - (apart @ vector) * vector))
+            perturbation = noise(zlib.crc32(f"question {place}".encode()))
+            embedding = unit(
+                0.75 * vector + 0.66 * unit(perturbation - (perturbation @ vector) * vector)
+            )
             questions.append(
                 QueryBundle(language.question.format(fact), embedding=embedding.tolist())
             )
@@ -209,8 +223,7 @@ def _document(source: str, text: str, title: str, number: int) -> Document:
 
 
 def _docstrings() -> Iterator[tuple[str, list[str]]]:
-    """The paragraphs of the docstrings of each source file, each with its path below where Python looks for
-    it."""
+    """Yield each source file's path, relative to its import folder, and the paragraphs of its docstrings."""
     paths = sysconfig.get_paths()
     for root in dict.fromkeys((Path(paths["stdlib"]), Path(paths["purelib"]))):
         for file in sorted(root.rglob("*.py")):
@@ -221,11 +234,11 @@ def _docstrings() -> Iterator[tuple[str, list[str]]]:
 
 def _paragraphs(file: Path) -> Iterator[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is parsed
+        warnings.simplefilter("ignore")  # about the source that is parsed
         try:
             tree = ast.parse(file.read_bytes())
         except (OSError, SyntaxError, ValueError):
-            return  # files of test suites that are wrong on purpose
+            return  # test suites contain files that are invalid on purpose
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             for paragraph in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):

@@ -1,4 +1,4 @@
-"""The embedding models of benchmarks/stores.py: MiniLM's vectors from a folder, and those of a mixture."""
+"""The embedding models of benchmarks/stores.py: MiniLM's vectors from a folder, and a mixture's vectors."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Vectors = npt.NDArray[np.float32]
 
 
 class KeptEmbedding(BaseEmbedding):
-    """all-MiniLM-L6-v2, for texts that it embedded earlier: their vectors are in a folder.
+    """Looks up vectors that all-MiniLM-L6-v2 computed earlier.
 
     Args:
-        folder: The folder.
+        folder: The folder of the vectors.
     """
 
     folder: Path
-    _found: tuple[dict[bytes, int], Vectors] | None = PrivateAttr(default=None)
+    _loaded: tuple[dict[bytes, int], Vectors] | None = PrivateAttr(default=None)
 
     def __init__(self, folder: Path, **kwargs: Any) -> None:
-        given = {
+        arguments = {
             "folder": folder,
             "model_name": "all-MiniLM-L6-v2",
             "embed_batch_size": 1000,
             **kwargs,
         }
-        super().__init__(**given)
+        super().__init__(**arguments)
 
     @classmethod
     def class_name(cls) -> str:
@@ -45,11 +45,11 @@ class KeptEmbedding(BaseEmbedding):
 
     @property
     def is_there(self) -> bool:
-        """Whether the vectors are there."""
+        """Whether the folder has vectors."""
         return (self.folder / "vectors.npy").exists()
 
     def fill(self, texts: Iterable[str]) -> None:
-        """Embed texts; the longest first, so that texts of a batch are about equally long."""
+        """Embed texts and store the vectors; sorted by length, so that a batch needs little padding."""
         from llama_pack_densex.models import resolve_embed_model
 
         model, _ = resolve_embed_model("minilm")
@@ -58,19 +58,19 @@ class KeptEmbedding(BaseEmbedding):
         distinct = sorted(set(texts), key=len, reverse=True)
         vectors = np.empty((len(distinct), DIMENSION), dtype=np.float32)
         for start in range(0, len(distinct), 2048):
-            some = distinct[start : start + 2048]
-            vectors[start : start + len(some)] = model.get_text_embedding_batch(some)
-            print(f"... {start + len(some)} of {len(distinct)} texts embedded", flush=True)
+            batch = distinct[start : start + 2048]
+            vectors[start : start + len(batch)] = model.get_text_embedding_batch(batch)
+            print(f"... {start + len(batch)} of {len(distinct)} texts embedded", flush=True)
         np.save(self.folder / "keys.npy", np.array([_key(text) for text in distinct], dtype="S32"))
         np.save(self.folder / "vectors.partial.npy", vectors)
         (self.folder / "vectors.partial.npy").replace(self.folder / "vectors.npy")
 
     def _look_up(self, texts: Sequence[str]) -> list[list[float]]:
-        if self._found is None:
+        if self._loaded is None:
             keys = np.load(self.folder / "keys.npy")
             rows = {key: row for row, key in enumerate(keys.tolist())}
-            self._found = rows, np.load(self.folder / "vectors.npy", mmap_mode="r")
-        rows, vectors = self._found
+            self._loaded = rows, np.load(self.folder / "vectors.npy", mmap_mode="r")
+        rows, vectors = self._loaded
         try:
             places = [rows[_key(text)] for text in texts]
         except KeyError:
@@ -94,7 +94,7 @@ class KeptEmbedding(BaseEmbedding):
 
 
 class MixtureEmbedding(BaseEmbedding):
-    """Gives a text its vector of the mixture, by the number of its document and by its words."""
+    """Computes a text's vector in the mixture from the number of its document and from its words."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(model_name=f"mixture-{DIMENSION}", embed_batch_size=1000, **kwargs)
@@ -117,14 +117,14 @@ class MixtureEmbedding(BaseEmbedding):
 
 
 class _Axes:
-    """How far vectors reach in each direction, and where the directions lie."""
+    """The axes of the mixture: their spread and their directions."""
 
     @cached_property
-    def turned(self) -> Vectors:
-        turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((DIMENSION, DIMENSION)))
+    def rotated(self) -> Vectors:
+        rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((DIMENSION, DIMENSION)))
         spread = 1 / np.sqrt(np.arange(1, DIMENSION + 1))
-        turned: Vectors = (spread[:, None] * turn / np.linalg.norm(spread)).astype(np.float32)
-        return turned
+        rotated: Vectors = (spread[:, None] * rotation / np.linalg.norm(spread)).astype(np.float32)
+        return rotated
 
 
 _axes = _Axes()
@@ -132,15 +132,15 @@ _axes = _Axes()
 
 @lru_cache(maxsize=20_000)
 def mixture(number: int, content: str) -> Vectors:
-    """The vector of a text of a document."""
+    """Return the unit-normalised vector of a text in a document."""
     own = noise(zlib.crc32(f"{number} {content}".encode()))
     return unit(0.5 * _common(number % 1000) + 0.5 * _common(1_000_000 + number) + 0.71 * own)
 
 
 def noise(seed: int) -> Vectors:
-    """A draw of a length about 1."""
+    """Return a random vector whose length is about 1."""
     drawn: Vectors = (
-        np.random.default_rng(seed).standard_normal(DIMENSION, dtype=np.float32) @ _axes.turned
+        np.random.default_rng(seed).standard_normal(DIMENSION, dtype=np.float32) @ _axes.rotated
     )
     return drawn
 
@@ -151,7 +151,7 @@ def _common(seed: int) -> Vectors:
 
 
 def unit(vector: Vectors) -> Vectors:
-    """The same direction with a length of 1."""
+    """Unit-normalise a vector."""
     scaled: Vectors = vector / np.linalg.norm(vector)
     return scaled
 

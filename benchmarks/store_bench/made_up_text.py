@@ -1,4 +1,4 @@
-"""Made-up English and Japanese, with words as frequent as Zipf's law has them."""
+"""Made-up English and Japanese text, with word frequencies by Zipf's law."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ VOCABULARY = 30_000
 
 @dataclass(frozen=True)
 class Language:
-    """How made-up text looks.
+    """The shape of made-up text.
 
     Args:
-        grammar: The most frequent words, which say nothing; some are put between the others.
-        words: The others, the more frequent first.
-        space: What parts words.
-        stop: What ends a sentence.
-        question: A question about a fact, with {} for it.
+        grammar: Function words, which are put between the content words.
+        words: The content words, most frequent first.
+        space: The separator of words.
+        stop: The end of a sentence.
+        question: A question about a fact, with {} in place of the fact.
     """
 
     grammar: tuple[str, ...]
@@ -34,15 +34,15 @@ class Language:
     )
 
     def word(self, rng: random.Random) -> str:
-        """A word, by Zipf's law with Mandelbrot's shift."""
+        """Draw a word by Zipf's law with Mandelbrot's shift."""
         return self.words[bisect(self.weights, rng.random() * self.weights[-1])]
 
     def topic(self, rng: random.Random) -> list[str]:
-        """The words that a document is about."""
+        """Draw the words that a document is about."""
         return [self.words[rng.randrange(200, VOCABULARY)] for _ in range(20)]
 
     def fact(self, rng: random.Random, topic: Sequence[str]) -> str:
-        """Four to seven words, of which some belong to the document's topic, and as many words of grammar."""
+        """Draw four to seven content words, some of them from the topic, each followed by a function word."""
         words = [
             rng.choice(topic) if rng.random() < 0.3 else self.word(rng)
             for _ in range(rng.randint(4, 7))
@@ -54,7 +54,7 @@ class Language:
 
 @cache
 def english() -> Language:
-    """English shape: words of two or three syllables, parted by spaces."""
+    """Return the English shape: words of two or three syllables, separated by spaces."""
     rng = random.Random("en")
     syllables = [
         c + v + e for c in "bcdfghlmnprstvw" for v in "aeiou" for e in ("", "n", "r", "s", "t", "l")
@@ -84,18 +84,18 @@ def english() -> Language:
 
 @cache
 def japanese() -> Language:
-    """Japanese shape: words of one to three Han characters or of four katakana, and no spaces."""
+    """Return the Japanese shape: words of one to three Han characters or of four katakana, without spaces."""
     rng = random.Random("ja")
     kanji = [chr(0x4E00 + n) for n in rng.sample(range(0x5000), 2000)]
     kana = [chr(0x30A2 + n) for n in range(0, 64, 2)]
-    often = list(accumulate(1 / (rank + 2.7) for rank in range(len(kanji))))
+    cumulative_weights = list(accumulate(1 / (rank + 2.7) for rank in range(len(kanji))))
     words: dict[str, None] = {}
     while len(words) < VOCABULARY:
         katakana = rng.random() < 0.15
         parts = (
             rng.choices(kana, k=4)
             if katakana
-            else rng.choices(kanji, cum_weights=often, k=rng.choice((1, 2, 2, 3)))
+            else rng.choices(kanji, cum_weights=cumulative_weights, k=rng.choice((1, 2, 2, 3)))
         )
         words["".join(parts)] = None
     grammar = (

@@ -1,10 +1,10 @@
-"""What benchmarks/stores.py has done in processes of their own, so that time and memory are those of a user's
+"""Measurements that benchmarks/stores.py runs in processes of their own, for the time and memory of a user's
 process.
 
 usage: python -m store_bench.process build|open|change|loop FOLDER --corpus CORPUS ... (see
 benchmarks/stores.py)
 
-Each prints what it measured as one line of JSON; times are in seconds, of what is done often a list.
+Each action prints its measurements as one line of JSON. Times are in seconds; repeated actions give lists.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 Measurements = dict[str, Any]
 
-_QUESTIONS = 20  # asked after the first one
-_CHANGES = 40  # of each kind
+_QUESTIONS = 20  # number of questions after the first one
+_CHANGES = 40  # number of changes of each kind
 _INSERTS = 2_000
 
 
 def memory() -> dict[str, float]:
-    """MB of this process: resident, of that not mapped from files, and the highest that it was."""
+    """Return this process's memory in MB: resident, the part not mapped from files ("own"), and the peak."""
     megabytes = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     status = Path("/proc/self/status")
-    if status.exists():  # Linux tells more
+    if status.exists():  # only Linux has it
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         names = {"resident": "VmRSS", "own": "RssAnon", "peak": "VmHWM"}
         megabytes |= {name: int(lines[kernel].split()[0]) / 1024 for name, kernel in names.items()}
@@ -46,7 +46,7 @@ def memory() -> dict[str, float]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Return how long the work takes, in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -57,8 +57,8 @@ def build(folder: Path, corpus: Corpus) -> Measurements:
     cpu = time.process_time()
     start = time.perf_counter()
     pack = _new_pack(folder, corpus, corpus.documents())
-    taken = time.perf_counter() - start
-    return {"seconds": taken, "cpu": time.process_time() - cpu, **memory(), **vars(pack.counts())}
+    elapsed = time.perf_counter() - start
+    return {"seconds": elapsed, "cpu": time.process_time() - cpu, **memory(), **vars(pack.counts())}
 
 
 def open_pack(folder: Path, corpus: Corpus) -> Measurements:
@@ -82,7 +82,7 @@ def open_pack(folder: Path, corpus: Corpus) -> Measurements:
 
 
 def change(folder: Path, corpus: Corpus) -> Measurements:
-    """Delete documents, insert them again and replace them, and ask after each change, and again."""
+    """Delete documents, insert them again and replace them; ask a question twice after each change."""
     from store_bench.corpora import node_parser
 
     pack = opened(folder, corpus, node_parser=node_parser())
@@ -117,7 +117,7 @@ def loop(folder: Path, corpus: Corpus) -> Measurements:
 
 
 def opened(folder: Path, corpus: Corpus, **options: Any) -> DenseXRetrievalPack:
-    """An index that was built, as it is searched by default."""
+    """Open an existing index for searching, with the pack's defaults unless `options` say otherwise."""
     from llama_pack_densex import DenseXRetrievalPack
 
     options = {"mode": "recursive", **options}
@@ -135,13 +135,13 @@ def _new_pack(folder: Path, corpus: Corpus, documents: Any) -> DenseXRetrievalPa
         query_llm="none",
         embed_model=corpus.embed_model,
         node_parser=node_parser(),
-        dense_weight=0.5,  # given, so that no question is left to one side
+        dense_weight=0.5,  # fixed, so that every question is searched both ways
         persist_dir=folder,
     )
 
 
 def _embedded(corpus: Corpus, document: Document) -> Document:
-    """A document whose texts the corpus's model embeds without further work."""
+    """Return a document after embedding its texts, so that the corpus's model has them cached."""
     from llama_pack_densex.node_parsers.metadata import embedded_text
     from store_bench.corpora import node_parser
 
@@ -166,7 +166,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     corpus = corpus_of(options.corpus, options.propositions, options.sentences)
     print(json.dumps(actions[options.action](options.folder, corpus)), flush=True)
-    os._exit(0)  # without waiting for threads of libraries
+    os._exit(0)  # does not wait for threads of libraries
 
 
 if __name__ == "__main__":

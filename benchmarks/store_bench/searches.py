@@ -1,5 +1,4 @@
-"""The searches that benchmarks/stores.py measures: the pack's, and what LlamaIndex's users would take
-instead."""
+"""The searches that benchmarks/stores.py measures: the pack's, and LlamaIndex's usual alternatives."""
 
 from __future__ import annotations
 
@@ -39,19 +38,19 @@ HYBRID = "pack: hybrid (default)"
 AUTO_MERGING = "pack: auto-merging"
 CHROMA = "LlamaIndex: Chroma"
 FUSED = "LlamaIndex: Chroma and BM25Retriever, fused"
-_AS_NEAR = 1e-5  # stores work out cosines with different rounding
-_ADDED_AT_ONCE = 5_000  # as many as Chroma takes
+_COSINE_TOLERANCE = 1e-5  # stores round cosines differently
+_CHROMA_BATCH = 5_000  # about the most nodes that Chroma takes in one call
 
 
 @dataclass(frozen=True)
 class Search:
-    """A way to search that is measured.
+    """A search to measure.
 
     Args:
-        name: What the table calls it.
-        ask: Searches.
-        beside: The name of the one that its time is compared with; itself where there is none.
-        every: Of how many questions one is asked, where it takes long.
+        name: The name in the table.
+        ask: Runs the search for a question.
+        beside: The name of the search that its time is compared with; its own if there is none.
+        every: Only one question in this many is asked, for slow searches.
     """
 
     name: str
@@ -62,8 +61,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds for each question: by the clock, and of all cores together, which other processes disturb
-    less."""
+    """Milliseconds for each question: wall-clock time, and CPU time, which other processes disturb less."""
 
     clock: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
@@ -74,8 +72,8 @@ class Propositions:
     """The propositions of an index.
 
     Args:
-        places: The place of each among the vectors, by its id.
-        vectors: The embeddings, at length 1.
+        places: Node id to row of `vectors`.
+        vectors: The unit-normalised embeddings, one row each.
     """
 
     places: dict[str, int]
@@ -83,7 +81,7 @@ class Propositions:
 
     @classmethod
     def of(cls, pack: DenseXRetrievalPack) -> Propositions:
-        """Those of an index that was opened."""
+        """Read the propositions of an index that is open."""
         select = "SELECT id, vector FROM nodes JOIN vectors USING (row) WHERE granularity = 'proposition'"
         with _store_of(pack).client.reading() as connection:
             contents = dict(connection.execute(select))
@@ -92,7 +90,7 @@ class Propositions:
         return cls(places, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
     def nodes(self, pack: DenseXRetrievalPack) -> list[TextNode]:
-        """They as LlamaIndex's stores take them, with their embeddings; a million take 20 GB."""
+        """Return them as nodes with embeddings, as LlamaIndex's stores take them; a million take 20 GB."""
         nodes = []
         for node in _store_of(pack).get_nodes():
             if node.node_id in self.places:
@@ -105,7 +103,7 @@ class Propositions:
         return nodes
 
     def cosines(self, question: QueryBundle) -> npt.NDArray[np.float32]:
-        """How near each is to a question."""
+        """Return the cosine of each proposition with a question."""
         embedding = np.asarray(question.embedding, np.float32)
         cosines: npt.NDArray[np.float32] = self.vectors @ (embedding / np.linalg.norm(embedding))
         return cosines
@@ -113,17 +111,17 @@ class Propositions:
     def recall(
         self, search: Callable[[QueryBundle], Sequence[str]], questions: Sequence[QueryBundle]
     ) -> float:
-        """The share of the ten nearest that a search has among its ten; others that are as near count too."""
-        near = 0
+        """Return the recall@10 of a search; results as near as the tenth nearest proposition count too."""
+        hits = 0
         for question in questions:
             cosines = self.cosines(question)
-            least = np.partition(cosines, -10)[-10] - _AS_NEAR
-            near += sum(cosines[self.places[node_id]] >= least for node_id in set(search(question)))
-        return near / (10 * len(questions))
+            least = np.partition(cosines, -10)[-10] - _COSINE_TOLERANCE
+            hits += sum(cosines[self.places[node_id]] >= least for node_id in set(search(question)))
+        return hits / (10 * len(questions))
 
 
 def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
-    """The pack's searches of an index."""
+    """Yield the pack's searches of an index."""
 
     def search(
         name: str, pack: DenseXRetrievalPack, beside: str, filters: MetadataFilters | None = None
@@ -151,8 +149,7 @@ def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
 def other_searches(
     texts: Sequence[TextNode], corpus: Corpus, folder: Path, top_k: int
 ) -> Iterator[Search]:
-    """What LlamaIndex's users would take: its default store, Chroma, and Chroma fused with its keyword
-    search."""
+    """Yield LlamaIndex's alternatives: Chroma fused with BM25Retriever, Chroma, and the default store."""
     import chromadb
     from llama_index.retrievers.bm25 import BM25Retriever
     from llama_index.vector_stores.chroma import ChromaVectorStore
@@ -163,8 +160,8 @@ def other_searches(
     client = chromadb.PersistentClient(str(folder), chromadb.Settings(anonymized_telemetry=False))
     collection = client.get_or_create_collection("texts", metadata={"hnsw:space": "cosine"})
     store = ChromaVectorStore(chroma_collection=collection)
-    for start in range(collection.count(), len(texts), _ADDED_AT_ONCE):
-        store.add(list(texts[start : start + _ADDED_AT_ONCE]))
+    for start in range(collection.count(), len(texts), _CHROMA_BATCH):
+        store.add(list(texts[start : start + _CHROMA_BATCH]))
     index = VectorStoreIndex.from_vector_store(store, embed_model=corpus.embed_model)
     chroma = index.as_retriever(similarity_top_k=top_k)
     keywords = BM25Retriever.from_defaults(nodes=list(texts), similarity_top_k=top_k)
@@ -183,7 +180,7 @@ def other_searches(
 
 
 def nearest_propositions(pack: DenseXRetrievalPack) -> Callable[[QueryBundle], list[str]]:
-    """The ten nearest propositions by the pack's store, asked for as many nodes as by the pack at least."""
+    """Return a search for the ten nearest propositions in the pack's store, among `LEAST_UNITS` nodes."""
     store = _store_of(pack)
 
     def search(question: QueryBundle) -> list[str]:
@@ -204,17 +201,19 @@ def _store_of(pack: DenseXRetrievalPack) -> Any:
 def measured(
     searches: Sequence[Search], questions: Sequence[QueryBundle], rounds: int = 1
 ) -> dict[str, Times]:
-    """What each search took for each question, at the least of some rounds; every question begins with
-    another one."""
+    """Return the times of each search for each question, the least of some rounds.
+
+    The searches take turns, and every question starts with another one.
+    """
     times = {search.name: Times() for search in searches}
     for number, question in enumerate(questions):
         start = number % len(searches)
         in_turn = [*searches[start:], *searches[:start]]
         for search in in_turn:
             if number % search.every == 0:
-                taken = [_time(search, question) for _ in range(rounds)]
-                times[search.name].clock.append(min(clock for clock, _ in taken))
-                times[search.name].cores.append(min(cores for _, cores in taken))
+                timings = [_time(search, question) for _ in range(rounds)]
+                times[search.name].clock.append(min(clock for clock, _ in timings))
+                times[search.name].cores.append(min(cores for _, cores in timings))
     return times
 
 

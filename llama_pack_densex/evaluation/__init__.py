@@ -1,20 +1,22 @@
-"""The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
+"""Evaluation: datasets with known answers, metrics, strategies to compare, and reports.
 
-It sits on top of the other rooms. Only the command line imports it; `compare` and `make_questions` are names
-of the package.
+This package sits on top of the others; only the command line and `samples` import it. `llama_pack_densex`
+itself exports `compare` and `make_questions` too.
 Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading
-datasets does not. From the bottom to the top:
+datasets does not. The modules, from the bottom up:
 
-- `records`: rows of JSON, JSONL, CSV and Parquet files. `runs`: TREC's and ranx's files, scored and compared.
-  `significance`: confidence intervals and the randomisation test.
-- `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the
-  entrance, and users' own questions. `make_questions`: questions that an LLM writes about users' documents.
-- `evidence`: what was retrieved, and where it stands. `metrics`: the figures of it (another metric: a row of
-  `METRICS`, and `score`). `answers`: answers, and the RAG triad; `trulens`: the same by TruLens. `models`:
-  the cached embedding model and LLMs. `propositions`: sets of propositions scored against others.
-- `strategy`: what a strategy is. `baselines`: those of others (another one: a function and a row there).
-  `strategies`: the pack's variants, a row each.
-- `compare`: runs strategies. `report`: what comes out, as JSON and CSV. `page`: as an HTML page.
+- `records`: rows of JSON, JSONL, CSV and Parquet files. `runs`: run files of TREC and ranx, scored and
+  compared. `significance`: confidence intervals and the randomisation test.
+- `evaluation_set`: the data model of a dataset. `formats`: one function for each published format.
+  `datasets`: the entry point, and users' own questions. `make_questions`: questions that an LLM writes about
+  users' documents.
+- `evidence`: what was retrieved, and its place in the documents. `metrics`: figures computed from that (to
+  add a metric, add a row to `METRICS` and compute it in `score`). `answers`: answers and the RAG triad;
+  `trulens`: the triad as judged by TruLens. `models`: the cached embedding model and LLMs. `propositions`:
+  sets of propositions scored against a reference.
+- `strategy`: the definition of a strategy. `baselines`: other people's strategies (to add one, add a function
+  and a row there). `strategies`: the pack's variants, one row each.
+- `compare`: runs strategies. `report`: the results as JSON and CSV. `page`: the results as an HTML page.
 """
 
 from __future__ import annotations

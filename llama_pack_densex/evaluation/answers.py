@@ -1,7 +1,7 @@
-"""Answers, and how good they are: the RAG triad by LlamaIndex's prompts, and what supports their sentences.
+"""Answers and their quality: the RAG triad with LlamaIndex's prompts, and the support for their sentences.
 
-A failure of the LLM is data: an answer or a verdict that did not come, or cannot be read, is counted as
-failed, with the reason, and never as a 0 or a success.
+A failure of the LLM is data: an answer or a verdict that is missing or cannot be read is counted as failed,
+with the reason, and never as a 0 or a success.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from llama_pack_densex.text.tokens import strip_surrogates
 logger = plain_logger(__name__)
 
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
-"""What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
+"""The RAG triad, in TruLens' terms; groundedness is what LlamaIndex calls faithfulness."""
 
 _RESULT = re.compile(r"\[RESULT\]\W*?(?=-?\d)", re.IGNORECASE)
 _SCORE_NAME = re.compile(
@@ -68,7 +68,7 @@ _BOTH = re.compile(
     r"(?:\byes|はい)\s*(?:[/|,]|and|or|か|または)\s*(?:no\b|いいえ)|\bno\s*(?:[/|]|and|or)\s*yes\b",
     re.IGNORECASE,
 )
-# a "no" that goes on may belong to a noun: "No doubt it is said."
+# a "no" that other words follow may belong to a noun: "No doubt it is said."
 _VERDICT_FIRST = re.compile(
     rf"{_OPENS}(?:(?:the |my |final )*{_NAME}{_OPENS})?"
     rf"(yes(?![a-z])|no(?=\s(?:it|this|that|the)\b)|(?:{_WORD}){_CLOSES})",
@@ -84,16 +84,16 @@ _VERDICT_WITHIN = re.compile(
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """What a query engine answered.
+    """A question and the answer that a query engine gave.
 
     Args:
-        question: The question, without halves of surrogate pairs.
-        text: The answer, without footnotes and marks.
-        contexts: The texts that it was made from.
-        outcome: "answered", "not_found", "small_talk" or "vague"; "" if the engine does not say.
-        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it);
-            empty if the engine does not say.
-        failure: Why there is no answer.
+        question: The question, without lone surrogates.
+        text: The answer, without footnotes and markers.
+        contexts: The texts of the nodes that it was written from; blank ones are left out.
+        outcome: "answered", "not_found", "small_talk" or "vague"; "" if the engine does not report it.
+        sentences: The answer's sentences, each with `footnotes` and `propositions` (the ids of those that
+            support it); empty if the engine does not report them.
+        failure: Why there is no answer; None if there is one.
     """
 
     question: Question
@@ -105,7 +105,7 @@ class AnsweredQuestion:
 
     @property
     def metrics(self) -> Sequence[str]:
-        """The metrics of the triad that apply to it: a "not found" is neither grounded nor relevant."""
+        """The metrics of the triad that apply: only an answer is judged for groundedness and relevance."""
         context = TRIAD[:1] if self.contexts else ()
         if not self.text or self.outcome not in ("", "answered"):
             return context
@@ -113,28 +113,28 @@ class AnsweredQuestion:
 
 
 Verdict = Mapping[str, float | AskingFailed]
-"""Metric to a value, or to why there is none."""
+"""Metric to its value, or to the failure that left it without one."""
 
 Verdicts = Callable[[Sequence[AnsweredQuestion], Step, str], Sequence[Verdict]]
-"""A judge: gets answers, what to call while it judges, and the name of what answered."""
+"""A judge: called with the answers, a progress callback, and the name of the strategy that answered."""
 
 AnswerQuestion = Callable[[str], RESPONSE_TYPE]
 
 
 @dataclass
 class Measured:
-    """What was measured, question by question.
+    """The values measured for each question, and the failures.
 
     Args:
-        scores: Metric to question to value; of what failed there is none.
-        failed: Metric to how often it failed for which reason.
+        scores: Metric to question id to value; a failed item has no value.
+        failed: Metric to the number of failures by reason.
     """
 
     scores: Scores
     failed: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, question: str, verdict: Verdict) -> None:
-        """Add what was measured for a question."""
+        """Add the values and failures of one question."""
         for metric, value in verdict.items():
             if isinstance(value, AskingFailed):
                 self.failed[metric][str(value)] += 1
@@ -142,7 +142,7 @@ class Measured:
                 self.scores.setdefault(metric, {})[question] = value
 
     def warn(self, name: str) -> None:
-        """Log what failed."""
+        """Log a warning that counts the failures, if there are any."""
         counts = []
         distinct: set[str] = set()
         for metric, reasons in self.failed.items():
@@ -153,17 +153,17 @@ class Measured:
             distinct |= reasons.keys()
         if counts:
             logger.warning(
-                "%s: not counted, since they failed: %s (%s).",
+                "%s: not counted, because they failed: %s (%s).",
                 name, ", ".join(counts), "; ".join(sorted(distinct)),
             )  # fmt: skip
 
 
 def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
-    """What answers as LlamaIndex's own query engine does, with its own prompts.
+    """Return a function that answers a question from fixed nodes, as LlamaIndex's default query engine does.
 
     Args:
-        llm: Answers.
-        nodes: What it reads.
+        llm: The LLM that answers, to LlamaIndex's own prompts.
+        nodes: The nodes that it reads.
     """
     return lambda question: _synthesizer(llm).synthesize(question, nodes)
 
@@ -171,14 +171,14 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
 def answer_questions(
     questions: Sequence[tuple[Question, AnswerQuestion]], step: Step
 ) -> list[AnsweredQuestion]:
-    """Have questions answered.
+    """Have questions answered, several at a time.
 
     Args:
-        questions: The questions, each with what answers it.
-        step: Called while it answers.
+        questions: The questions, each with the function that answers it.
+        step: The progress callback.
 
     Returns:
-        Their answers. If an LLM stops, all of them are failures.
+        The answers, in the order of the questions. If an LLM stops, all of them are failures.
     """
 
     def ask(item: tuple[Question, AnswerQuestion]) -> AnsweredQuestion:
@@ -188,7 +188,7 @@ def answer_questions(
         except (AskingFailed, LLMError):
             raise
         except Exception as error:
-            # whatever a user's engine raises costs one answer, and is reported
+            # any exception of a user's engine costs that one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
         metadata = response.metadata or {}
         if metadata.get("outcome") == "no_answer":
@@ -211,15 +211,15 @@ def answer_questions(
 
 
 def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], language: str) -> None:
-    """What can be said of answers without a judge.
+    """Add the metrics of answers that need no judge.
 
-    - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
-    - `answered`: whether there was an answer in place of a "not found", a greeting or advice.
-    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that
-      says them.
+    - `str_em`: whether the answer contains an accepted answer; the name is ALCE's (Gao et al., 2023).
+    - `answered`: whether the question was answered, rather than met with "not found", a greeting or advice.
+    - `cited`: the share of an answer's sentences that have a footnote.
+    - `supported`: the share of its sentences that a proposition states.
 
     Args:
-        measured: What to add it to.
+        measured: Where the values are added.
         answers: The answers.
         language: "en", "ja", ...
     """
@@ -245,16 +245,16 @@ def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], langu
 def judge_answers(
     measured: Measured, judge: Verdicts, answers: Sequence[AnsweredQuestion], step: Step, name: str
 ) -> None:
-    """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
+    """Have answers judged by the RAG triad, and add a value from 0 to 1 for each metric.
 
-    Nothing is judged of an answer that failed, and of a "not found" only what was retrieved.
+    An answer that failed is not judged; for a "not found", only the relevance of the context is.
 
     Args:
-        measured: What to add it to.
-        judge: Judges.
+        measured: Where the values are added.
+        judge: The judge.
         answers: The answers.
-        step: Called while it judges.
-        name: What answered.
+        step: The progress callback.
+        name: The name of the strategy that answered.
     """
     verdicts = iter(judge([answer for answer in answers if not answer.failure], step, name))
     for answer in answers:
@@ -263,7 +263,7 @@ def judge_answers(
 
 
 def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | None:
-    """What judges: TruLens if there is a database for it, else LlamaIndex's prompts; None without a judge.
+    """Return the judge: TruLens if it has a database, else LlamaIndex's prompts; None without an LLM.
 
     Raises:
         ImportError: TruLens is not installed.
@@ -280,9 +280,9 @@ def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | N
 def verdicts_of(
     llm: KeptLLM, answers: Sequence[AnsweredQuestion], step: Step, name: str
 ) -> Sequence[Verdict]:
-    """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
+    """Have an LLM judge answers with the prompts of LlamaIndex's evaluators (see `Verdicts`).
 
-    The evaluators themselves write to core's `Settings`, and misread some replies.
+    The evaluators themselves are not used: they write to core's `Settings` and misread some replies.
     """
 
     def judge(request: tuple[str, AnsweredQuestion]) -> float:
@@ -307,7 +307,7 @@ def verdicts_of(
 
 
 def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
-    """What an evaluator would ask for: the reply to its prompts over some contexts."""
+    """Return the reply to an evaluator's prompts over these contexts, as the evaluator would request it."""
     prompts = evaluator.get_prompts()
     synthesizer = _synthesizer(
         llm, text_qa_template=prompts["eval_template"], refine_template=prompts["refine_template"]
@@ -318,15 +318,16 @@ def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequenc
 
 
 def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
-    """LlamaIndex's default one, which reads nothing from `Settings`."""
+    """Make LlamaIndex's default synthesizer without reading anything from `Settings`."""
     return get_response_synthesizer(llm=llm, callback_manager=CallbackManager(), **templates)
 
 
 def _read_score(reply: str, most: float) -> float | None:
-    """The number after the last "[RESULT]", after a name for it, or alone, as a share of `most`.
+    """Read a score as a share of `most`; None if there is none, or it is ambiguous.
 
-    Of another scale, a range and a percentage it is not known what was meant. LlamaIndex's own reading
-    crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
+    The score is a number that stands alone, or after the last "[RESULT]", or after a word such as "Score:".
+    Numbers on another scale, ranges and percentages are ambiguous. LlamaIndex's own parser crashes on
+    "[RESULT] 4.0.", reads "10" and "1.5" as 1, and accepts no number that stands alone.
     """
     reply = _OUT_OF_JA.sub(r"\2/\1", unicodedata.normalize("NFKC", reply))
     places = [match.end() for match in _RESULT.finditer(reply)][-1:]
@@ -345,9 +346,10 @@ def _share(score: re.Match[str] | None, most: float) -> float | None:
 
 
 def _read_yes_or_no(reply: str) -> float | None:
-    """1.0 or 0.0 by the verdict that a reply begins or ends with, else by the only one that it names.
+    """Read a verdict as 1.0 or 0.0; None if there is none, or verdicts contradict each other.
 
-    LlamaIndex takes every reply without a yes for a no.
+    The verdict is the one that the reply begins or ends with, else the only one that it names. LlamaIndex
+    takes every reply without a "yes" for a "no".
     """
     reply = _BOTH.sub("", unicodedata.normalize("NFKC", reply).replace("\u2019", "'"))
     matches = [

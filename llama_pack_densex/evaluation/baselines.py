@@ -1,4 +1,4 @@
-"""What the pack is compared with: LlamaIndex's own ways of retrieving, and the units of Dense X Retrieval."""
+"""The baselines of a comparison: LlamaIndex's own retrieval methods, and the units of Dense X Retrieval."""
 
 from __future__ import annotations
 
@@ -48,32 +48,33 @@ logger = plain_logger(__name__)
 
 _TOP_K = 2  # what LlamaIndex's retrievers return by default
 _CHUNK = 256  # tokens
-# SentenceSplitter's own is 200 whatever the size: of chunks of 256, nearly the whole chunk
+# tokens; SentenceSplitter's default is 200 at any chunk size, nearly a whole chunk of 256
 _OVERLAP = 20
-# fetched for each passage that rankings look at: several sentences lead to the same passage
+# fetched for each passage that is ranked, since several sentences lead to the same passage
 _SENTENCES = 5
 _DENSE_X_TOP_K = 4
-_DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
+_DENSE_X_UNITS = 10  # fetched for each chunk that is ranked: a chunk has many propositions
 _HEADER_KEY = "context"
 _HEADER_TASK = (
     "Here is the chunk we want to situate within the whole document:\n<chunk>{chunk}</chunk>\n"
     + DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT
 )
-_MAX_WORDS = 100  # of the paper's passages
-_CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
-_ID = "{:06}-{:06}"  # the store breaks ties by id: hits are the same in every run
+_MAX_WORDS = 100  # the length of the paper's passages
+_CHARACTERS_PER_WORD = 2  # 200 Japanese characters say about as much as 100 English words
+# the store breaks ties by id, so fixed ids give the same hits in every run
+_ID = "{:06}-{:06}"
 
 
-# LlamaIndex's own ways of retrieving
+# LlamaIndex's own retrieval methods
 
 
 Cut = Callable[[Corpus], Sequence[BaseNode]]
-"""Makes the nodes that a strategy searches."""
+"""A function that makes the nodes that a strategy searches."""
 Build = Callable[[Corpus], BaseRetriever]
 
 
 def _articles_in(make_parser: Callable[[], NodeParser]) -> Cut:
-    """Cuts whole articles; the parser is made when it is needed, since it loads a tokenizer."""
+    """Return a function that cuts whole articles. The parser loads a tokenizer, so it is made only on use."""
     return lambda corpus: make_parser().get_nodes_from_documents(corpus.documents)
 
 
@@ -82,12 +83,12 @@ _small_chunks = _articles_in(partial(SentenceSplitter, chunk_size=_CHUNK, chunk_
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
-    """The dataset's passages, a node each."""
+    """Return the dataset's passages as nodes, one each."""
     return WholeDocumentNodeParser().get_nodes_from_documents(corpus.passages)
 
 
 class _ArrayStore(SimpleVectorStore):
-    """Core's store with vectors as arrays: of lists, it would make arrays again for each question."""
+    """Core's store with its vectors as arrays; it would convert lists to arrays for every question."""
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         ids = super().add(nodes, **kwargs)
@@ -97,12 +98,12 @@ class _ArrayStore(SimpleVectorStore):
 
 
 def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
-    """An index in memory that reads nothing from `Settings`."""
+    """Make an in-memory index that reads nothing from `Settings`."""
     return VectorStoreIndex(
         nodes,
         storage_context=StorageContext.from_defaults(vector_store=_ArrayStore()),
         embed_model=corpus.embed_model,
-        # not run over nodes, but core would make the global one
+        # nodes are not transformed, but given None core would create the global transformations
         transformations=[SentenceSplitter()],
         callback_manager=CallbackManager(),
         insert_batch_size=max(len(nodes), 1),
@@ -110,7 +111,7 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
 
 
 def _vectors(cut: Cut, fetched: int = 1) -> Build:
-    """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
+    """Return a function that builds a vector index; it fetches `fetched` nodes for each ranked result."""
     return lambda corpus: _index(cut(corpus), corpus).as_retriever(
         similarity_top_k=fetched * corpus.depth
     )
@@ -143,7 +144,7 @@ def _bm25(corpus: Corpus) -> Built:
 
 
 def _hybrid(cut: Cut) -> Build:
-    """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
+    """Return a function that builds a vector index and BM25 over the same nodes, fused by reciprocal rank."""
 
     def build(corpus: Corpus) -> BaseRetriever:
         nodes = cut(corpus)
@@ -152,7 +153,7 @@ def _hybrid(cut: Cut) -> Build:
                 _index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth),
                 _bm25_retriever(nodes, corpus.depth),
             ],
-            llm=MockLLM(),  # it requires one even where it makes no further queries
+            llm=MockLLM(),  # required, though it generates no further queries
             mode=FUSION_MODES.RECIPROCAL_RANK,
             similarity_top_k=corpus.depth,
             num_queries=1,
@@ -164,7 +165,7 @@ def _hybrid(cut: Cut) -> Build:
 
 
 def _contextual(cut: Cut) -> Build:
-    """Contextual retrieval: each chunk with a header that says where in the document it stands."""
+    """Return a function that builds contextual retrieval: each chunk has a header that situates it."""
 
     def with_headers(corpus: Corpus) -> Sequence[BaseNode]:
         locator = Locator(corpus.dataset)
@@ -172,7 +173,7 @@ def _contextual(cut: Cut) -> Build:
         chunks = cut(corpus)
         prompts = []
         for chunk in chunks:
-            place = cast("Place", locator.place(chunk))  # chunks are of these articles
+            place = cast("Place", locator.place(chunk))  # each chunk is from one of these articles
             article = corpus.by_id[place.document_id]
             section = outlines[place.document_id].section_of(*place.span) if place.span else ""
             chunk.metadata[_HEADER_KEY] = ", ".join(filter(None, (title_of(article), section)))
@@ -190,26 +191,26 @@ def _write_headers(
 ) -> None:
     """Have an LLM write the headers, as DocumentContextExtractor would.
 
-    The extractor itself works in one event loop only, and caches nothing.
+    The extractor itself works in one event loop only and caches nothing.
     """
     replies = at_once(llm.ask, prompts)
     if llm.stopped:
         raise llm.stopped
-    lacking = 0
+    missing = 0
     for chunk, reply in zip(chunks, replies, strict=True):
         if isinstance(reply, AskingFailed):
-            lacking += 1
+            missing += 1
         elif reply:
             chunk.metadata[_HEADER_KEY] = reply
-    if lacking:
+    if missing:
         logger.warning(
-            "The LLM wrote no header for %d of %d chunks; title and headings stand in.",
-            lacking, len(chunks),
+            "The LLM wrote no header for %d of %d chunks; title and headings are used instead.",
+            missing, len(chunks),
         )  # fmt: skip
 
 
 def _dense_x(corpus: Corpus) -> Built:
-    """What llama-index-packs-dense-x-retrieval did."""
+    """Build what llama-index-packs-dense-x-retrieval built."""
     propositionizer = corpus.chunk_propositionizer
     chunks = _large_chunks(corpus)
     titles = {key: title_of(article) for key, article in corpus.by_id.items()}
@@ -238,9 +239,9 @@ def _dense_x(corpus: Corpus) -> Built:
 class PaperPassageNodeParser(TextSplitter):
     """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words.
 
-    Sentences are added to a passage as long as it has at most `max_words`; a longer sentence is a passage by
-    itself. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
-    `max_words`. Two Chinese or Japanese characters count as one word.
+    A passage takes sentences as long as it has at most `max_words`; a longer sentence is a passage by itself.
+    If the last passage has fewer than `min_last_words`, it is joined to the one before, which may then exceed
+    `max_words`. Two Chinese, Japanese or Korean characters count as one word.
 
     Example:
         >>> from llama_pack_densex import PropositionNodeParser
@@ -251,9 +252,9 @@ class PaperPassageNodeParser(TextSplitter):
         ['Miso is salty. Miso keeps for a year.', 'Green tea is bitter.']
     """
 
-    max_words: int = Field(default=_MAX_WORDS, ge=1, description="The most words of a passage.")
+    max_words: int = Field(default=_MAX_WORDS, ge=1, description="The most words in a passage.")
     min_last_words: int = Field(
-        default=50, ge=0, description="The fewest words of the last passage."
+        default=50, ge=0, description="The fewest words in the last passage."
     )
 
     @classmethod
@@ -261,11 +262,11 @@ class PaperPassageNodeParser(TextSplitter):
         return "PaperPassageNodeParser"
 
     def split_text(self, text: str) -> list[str]:
-        """The passages of a text."""
+        """Split a text into passages."""
         return [text[start:end] for start, end in self.passage_spans(text)]
 
     def passage_spans(self, text: str) -> list[Span]:
-        """Where the passages stand in a text; together they hold all of its sentences."""
+        """Return the spans of the passages in a text; together they hold all of its sentences."""
         spans: list[Span] = []
         sizes: list[float] = []
         for start, end in sentence_spans(text):
@@ -282,12 +283,12 @@ class PaperPassageNodeParser(TextSplitter):
 
 
 def count_words(text: str) -> float:
-    """Count the words between spaces; of Chinese and Japanese, half the characters."""
-    return len(CJK.sub(" ", text).split()) + len(CJK.findall(text)) / _CHARACTERS_A_WORD
+    """Count words separated by spaces; two Chinese, Japanese or Korean characters count as one word."""
+    return len(CJK.sub(" ", text).split()) + len(CJK.findall(text)) / _CHARACTERS_PER_WORD
 
 
 def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
-    """The paper's units of a corpus: its "passages", "sentences", or the "propositions" of passages."""
+    """Return the paper's units of a corpus: "passages", "sentences", or the "propositions" of passages."""
     cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
     spans = [(document, span) for document in corpus.documents for span in cut(document.text)]
     passages = [
@@ -305,7 +306,7 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
             text=text,
             start_char_idx=start,
             end_char_idx=end,
-            # the document's id as metadata marks the span as right, whatever the text
+            # with the document's id in the metadata, `Locator` trusts the span, whatever the text
             metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
             excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
             excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
@@ -325,9 +326,9 @@ _CONTEXTUAL = (
 )
 _MERGED = (
     "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, "
-    "and its AutoMergingRetriever: {} leaves, merged above a ratio of {}. All that it returns is read."
+    "and its AutoMergingRetriever: {} leaves, merged above a ratio of {}. All of its results are read."
 )
-_PAPER = "The {} of Dense X Retrieval (passages: 100 words) in a VectorStoreIndex: what is found is read."
+_PAPER = "The {} of Dense X Retrieval (passages: 100 words) in a VectorStoreIndex: the units found are read."
 BASELINES = (
     Strategy(
         "vector",
@@ -344,7 +345,7 @@ BASELINES = (
     Strategy(
         "sentence-window",
         _vectors(_articles_in(SentenceWindowNodeParser), _SENTENCES),
-        "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is "
+        "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each sentence found is "
         "replaced by itself and the three on either side (MetadataReplacementPostProcessor).",
         _TOP_K,
         (MetadataReplacementPostProcessor(target_metadata_key="window"),),
@@ -358,7 +359,7 @@ BASELINES = (
     Strategy(
         "bm25",
         _bm25,
-        "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.",
+        "LlamaIndex's BM25Retriever with its defaults, over the dataset's passages.",
         _TOP_K,
     ),
     Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
@@ -369,10 +370,10 @@ BASELINES = (
         "dense-x",
         _dense_x,
         "What LlamaIndex's DenseXRetrievalPack did: chunks of 1,024 tokens and their propositions in one "
-        "index; a found proposition leads to its chunk (RecursiveRetriever), and what the best 4 of both "
-        "lead to is read. Recorded propositions of passages are shared out to the chunks that hold them.",
+        "index; a proposition leads to its chunk (RecursiveRetriever), and the chunks of the best 4 hits are "
+        "read. Recorded propositions of passages are assigned to the chunks that hold them.",
     ),
-    # of each of the paper's units, about 500 words are read, as its figures go up to
+    # about 500 words of each of the paper's units are read: its figures end there
     *(
         Strategy(
             f"paper-{unit}",

@@ -1,4 +1,4 @@
-"""Strategies side by side over the same documents, questions and embeddings."""
+"""Strategies compared over the same documents, questions and embeddings."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""A progress callback: called with the name of the task, the steps done, and the steps in all."""
 
 READER_LENGTHS = (100, 200, 500)
-"""Words (characters) of context that the reader gets: the l of EM@l and F1@l."""
+"""Numbers of words (or characters) of context that the reader gets: the l of EM@l and F1@l."""
 
 REPLIES = "replies.sqlite"
-"""Where replies are kept in a report's folder."""
+"""The file of cached replies in a report's folder."""
 EMBEDDINGS = "embeddings.sqlite"
-"""Where embeddings are kept there."""
-_RESAMPLES = 1_000  # of a metric's questions, of which there are many
+"""The file of cached embeddings in that folder."""
+_RESAMPLES = 1_000  # for each metric; there are many metrics
 _PACKAGES = (
     "llama-pack-densex",
     "llama-index-core",
@@ -93,7 +93,7 @@ def compare(  # noqa: PLR0913 (public: each argument is an option of its own)
     show_progress: bool = False,
     ignore_identical_ids: bool = True,
 ) -> Report:
-    """Run strategies over the same documents and questions, and report which finds more.
+    """Run strategies over the same documents and questions, and report how well each of them retrieves.
 
     Relevance is judged by answer strings and by a unit's place in its document, never by node ids, so that
     strategies that cut documents differently can be compared. A strategy that fails is left out, and the
@@ -105,31 +105,31 @@ def compare(  # noqa: PLR0913 (public: each argument is an option of its own)
         questions: Questions about the documents: a file; or `Question` objects; or mappings with "question",
             "answers" (a list, or a string with "|" between several) and, where it is known, "document" (an
             id). None where `documents` is a dataset.
-        strategies: Names of those that come with the pack, and `Strategy` objects of your own; None means all
-            that come with the pack and suit the dataset.
+        strategies: Names of strategies that come with the pack, and `Strategy` objects of your own; None
+            means all that come with the pack and suit the dataset.
         embed_model: As for `DenseXRetrievalPack`; "none" compares without one. Each text is embedded once.
         propositionizer: Where LLM propositions come from (`RecordedPropositionizer`, `LLMPropositionizer`).
-            Without it, strategies that need them are left out. No LLM is asked that was not passed.
+            Without it, strategies that need them are left out. Only LLMs that you pass are called.
         llm: Writes the headers of contextual retrieval; None means that they consist of title and headings.
         reader_llm: Answers from the first 100, 200 and 500 words of each strategy's context, for exact match
             and F1; None means that these are not measured.
-        judge_llm: Judges answers by the RAG triad, through LlamaIndex's evaluators: `context_relevance`,
-            `groundedness` and `answer_relevance`. The answers are those of a strategy's own query engine,
-            else `reader_llm`'s from the default context, by LlamaIndex's own prompt. None means that nothing
-            is judged.
-        trulens: An SQLite file, created if missing: TruLens judges in place of LlamaIndex's evaluators,
-            asking `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app
-            "densex".
-        depth: How many distinct results the metrics of rankings look at; metrics at a larger depth are not
-            given.
+        judge_llm: Judges answers by the RAG triad, with the prompts of LlamaIndex's evaluators:
+            `context_relevance`, `groundedness` and `answer_relevance`. The answers are those of a strategy's
+            own query engine, else those that `reader_llm` gives from the default context, to LlamaIndex's own
+            prompt. None means that nothing is judged.
+        trulens: An SQLite file, created if missing. TruLens then judges in place of LlamaIndex's evaluators,
+            with `judge_llm`, and stores answers and verdicts in the file, each strategy as a version of the
+            app "densex".
+        depth: How many distinct results rankings consist of; metrics at a larger depth are left out.
         language: "en", "ja", ... Default: the dataset's, else detected from the questions.
-        cache_dir: A folder in which embeddings and the replies of all LLMs are kept for the next comparison.
+        cache_dir: A folder in which embeddings and the replies of all LLMs are cached for the next
+            comparison.
         max_cost: US dollars that each of the LLMs may cost before it stops; None means no limit.
-        progress: Called while it runs, with what is being done, how many steps are done, and of how many.
-        show_progress: Whether to show what is being done, in the notebook or on stderr.
-        ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out
-            of what every strategy finds for it, as BEIR does (ArguAna, Quora). In a dataset without relevance
-            labels, its text must be the question's too; a document that is labelled as relevant stays.
+        progress: Called as it runs with the name of the task, the steps done, and the steps in all.
+        show_progress: Whether to show the progress, in the notebook or on stderr.
+        ignore_identical_ids: Whether to leave out of a question's results a document that is the question
+            itself, under the same id, as BEIR does (ArguAna, Quora). In a dataset without relevance labels,
+            its text must also be the question's; a document that is labelled as relevant stays.
 
     Raises:
         DatasetError: The dataset cannot be read.
@@ -194,7 +194,7 @@ def evaluate(
     max_questions: int | None = None,
     **options: Any,
 ) -> Report:
-    """Ask an index questions, and measure what a reader gets and how well it is answered.
+    """Ask an index questions, and measure the contexts that a reader gets and the quality of the answers.
 
     Metrics of rankings need the documents: for these, use `compare`. Replies of the pack's own `query_llm`
     are not cached, unless it is a `KeptLLM`.
@@ -203,14 +203,14 @@ def evaluate(
         pack: The index, with the LLM that answers.
         questions: The questions, as for `compare`; the documents of a dataset are ignored.
         name: What the report calls the index.
-        language: "en", "ja", ... Default: the one that the questions state, else the one detected.
-        max_questions: How many of the questions are asked, from the first; None means all.
-        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `progress`,
-            `show_progress` and `ignore_identical_ids`.
+        language: "en", "ja", ... Default: the language that the questions state, else the one detected.
+        max_questions: How many of the questions to ask, from the first on; None means all.
+        **options: Options of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`,
+            `progress`, `show_progress` and `ignore_identical_ids`.
 
     Returns:
-        A report with one strategy, with its `metrics` and, in `failed`, how many items failed for each of
-        them.
+        A report with a single strategy: its `metrics` and, in `failed`, how many items failed for each
+        metric.
 
     Raises:
         DatasetError: The questions cannot be read, or there are none.
@@ -252,10 +252,10 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Setup:
-    """What all strategies of a comparison are run with; see `compare`.
+    """The corpus, models and callbacks that all strategies of a comparison share; see `compare`.
 
-    `depth` is how many results rankings look at; the corpus has strategies return some more where a
-    question's own document may be among them.
+    `depth` is the number of results in a ranking. The depth of `corpus` is larger where a question's own
+    document may be among the results and is removed from them.
     """
 
     corpus: Corpus
@@ -266,7 +266,7 @@ class _Setup:
     show: Progress
 
     def figures(self) -> list[RequestFigures]:
-        """What has been asked of each LLM so far."""
+        """Return the figures of the requests to each LLM so far."""
         senders: list[Propositionizer | KeptLLM | None] = [
             self.corpus.propositionizer_or_none,
             self.corpus.header_llm,
@@ -276,7 +276,7 @@ class _Setup:
         return [sender.figures for sender in senders if sender]
 
     def run_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Trial], list[report.Skipped]]:
-        """Run each; one that fails is left out, so that what the others retrieved is kept."""
+        """Run each strategy; one that fails is left out, so that the results of the others are kept."""
         trials = []
         skipped = []
         failures = []
@@ -288,7 +288,7 @@ class _Setup:
             except StrategyUnavailable as reason:
                 skipped.append(report.Skipped(trial.name, str(reason)))
             except Exception as error:
-                # whatever a retriever or a server raises is logged and reported
+                # any exception of a retriever or a server is logged and reported
                 logger.warning("%s failed (%s); it is left out.", trial.name, type(error).__name__)
                 skipped.append(report.Skipped(trial.name, f"it failed: {describe(error)}"))
                 failures.append(error)
@@ -298,7 +298,7 @@ class _Setup:
 
 
 class _Trial:
-    """A strategy in a comparison: what it retrieves, what that scores, and what it costs."""
+    """A strategy in a comparison: its results, their scores, and its cost."""
 
     result: report.StrategyResult
     measured: answers.Measured
@@ -311,9 +311,9 @@ class _Trial:
         self.units: list[str] = []
         self.index_seconds = 0.0
         self.query_seconds: list[float] = []  # without embedding the question
-        # by the questions' ids
+        # both by question id; a context is made from all ranked results
         self.retrievals: dict[str, Retrieval] = {}
-        self.contexts: dict[str, list[str]] = {}  # of as many results as rankings look at
+        self.contexts: dict[str, list[str]] = {}
         self.to_answer: list[tuple[Question, answers.AnswerQuestion]] = []
 
     def run(self, task: str) -> None:
@@ -340,12 +340,12 @@ class _Trial:
         )
 
     def _search(self, task: str) -> None:
-        """Index the documents, and search for each question."""
+        """Index the documents, and search for every question."""
         corpus = self.corpus
         questions = corpus.dataset.questions
         assessor = Assessor(corpus.dataset)
         self.setup.show(f"{task}: indexing", 0, len(questions))
-        corpus.take_embedded()  # by strategies before this one
+        corpus.take_embedded()  # drops the texts of earlier strategies
         for candidates, group in groupby(questions, key=lambda question: question.candidates):
             started = corpus.clock()
             built = self.strategy.on(corpus.among(candidates))
@@ -376,14 +376,14 @@ class _Trial:
         self.retrievals[question.id] = assessor.assess(question, nodes, context, _texts(read))
 
     def _score(self) -> None:
-        """Score what was retrieved; results count as the dataset's passages where they lie within them."""
+        """Score the results; if they lie within the dataset's passages, those passages are ranked."""
         in_passages = False
-        if self.corpus.documents:  # an index comes without them
+        if self.corpus.documents:  # `evaluate` has none
             results = sum(retrieval.results for retrieval in self.retrievals.values())
             unlocated = sum(retrieval.unlocated for retrieval in self.retrievals.values())
             if unlocated:
                 logger.warning(
-                    "%s: %d of its %d results are nowhere in the documents; they count as not from the gold "
+                    "%s: %d of its %d results are nowhere in the documents; they never count as the gold "
                     "passage.",
                     self.name, unlocated, results,
                 )  # fmt: skip
@@ -396,7 +396,7 @@ class _Trial:
         self.measured = answers.Measured(scores)
 
     def _read(self) -> None:
-        """Have an LLM answer from the beginning of each context, and score that: `em@100`, `f1@100`, ..."""
+        """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100`, ..."""
         if not self.setup.reader:
             return
         language = self.corpus.language
@@ -430,9 +430,9 @@ class _Trial:
             answers.judge_answers(self.measured, self.setup.verdicts, answered, step, self.name)
 
     def _cost(self, earlier: Sequence[RequestFigures]) -> report.Cost:
-        """What the strategy costs; `earlier` is what LLMs had been asked when it began."""
+        """Return what the strategy cost; `earlier` are the LLMs' figures from before it was run."""
         figures = self.setup.figures()
-        spent = [now.since(then) for now, then in zip(figures, earlier, strict=True)]
+        spent = [after.since(before) for after, before in zip(figures, earlier, strict=True)]
         dollars = [used.cost for used in spent if used.usage.requests]
         return report.Cost(
             units=len(self.units),
@@ -448,7 +448,7 @@ class _Trial:
 
 
 def _most_own_passages(dataset: EvaluationSet) -> int:
-    """How many results of a question may be passages of its own document."""
+    """Return how many results of a question may be passages of its own document."""
     own = {question.own_document_id for question in dataset.questions} - {""}
     return max((len(dataset.passages.get(document_id, [(0, 0)])) for document_id in own), default=0)
 
@@ -461,7 +461,7 @@ _count_tokens = cache(count_tokens)  # strategies share most of their texts
 
 
 def _with_own_documents(dataset: EvaluationSet) -> EvaluationSet:
-    """A dataset in which a document that is the question itself counts as any other."""
+    """Return the dataset with documents that are the question itself treated like any other."""
     questions = [replace(question, own_document_id="") for question in dataset.questions]
     return replace(dataset, questions=questions)
 
@@ -510,7 +510,7 @@ def _model_name(llm: KeptLLM | None) -> str | None:
 
 
 def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
-    """The first of ours against every other strategy; if none of ours was run, the first of all."""
+    """Compare our main strategy with every other one; if none of ours was run, compare the first."""
     scores = {trial.name: trial.measured.scores for trial in trials}
     ours = [name for name in scores if _is_ours(name)]
     first = "densex" if "densex" in scores else next(iter([*ours, *scores]), "")
@@ -521,7 +521,7 @@ def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
 
 
 def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
-    """Each of ours against each other strategy, cut to the length of the other's default context."""
+    """Compare each of ours, cut to the length of the other's default context, with every other strategy."""
     for ours, other in product(trials, trials):
         recall = other.measured.scores.get("answer_recall")
         if recall and ours.result.ours and not other.result.ours:

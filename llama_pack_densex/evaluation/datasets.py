@@ -1,4 +1,4 @@
-"""Datasets: read from published formats, or made of the user's own questions and documents."""
+"""Datasets: read from published formats, or made from the user's own questions and documents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 Questions = str | Path | Sequence[Question | Mapping[str, Any]]
-"""A dataset or a file of questions; or `Question`s; or mappings with "question", "answers" and "document"."""
+"""The path of a dataset or question file; or `Question`s; or mappings ("question", "answers", "document")."""
 
 _PATH = (str, Path)
 _OWN = Path("own documents")
@@ -55,7 +55,7 @@ def read_dataset(  # noqa: PLR0913 (public)
 
     - SQuAD and JSQuAD: the JSON file.
     - BEIR: the folder with corpus.jsonl, queries.jsonl and qrels.
-    - Passages, each with the questions that it answers: JSONL of `title`, `text` and `questions`.
+    - Passages, each with the questions that it answers: JSONL with `title`, `text` and `questions`.
     - JQaRA: its Hugging Face rows, as Parquet or JSONL (or a folder of Parquet files).
     - MuSiQue and HotpotQA: the JSON or JSONL file; or questions with `supporting` passages, and
       `documents`, a file of passages.
@@ -66,17 +66,17 @@ def read_dataset(  # noqa: PLR0913 (public)
 
     Args:
         path: The dataset, or its questions.
-        documents: What the questions are about, if the dataset does not include it.
-        name: What reports call the set. Default: the file's or folder's name.
-        language: "en", "ja", ... Default: detected from the questions. If questions state theirs, only
-            those in this one are kept.
+        documents: The documents that the questions are about, if the dataset does not include them.
+        name: The name of the set in reports. Default: the file's or folder's name.
+        language: "en", "ja", ... Default: detected from the questions. If questions state their language,
+            only those in this one are kept.
         split: The split of a BEIR folder: "test", "dev" or "train".
-        max_questions: Keep the first so many.
-        leave_out: Folders among your own documents that are not read, such as that of an earlier report.
+        max_questions: Keep at most this many, from the first on.
+        leave_out: Folders among your own documents to skip, such as that of an earlier report.
 
     Raises:
-        DatasetError: It is in none of these formats, or damaged; the message names the file, the line or
-            item, and what is expected.
+        DatasetError: The file is in none of these formats, or damaged; the message names the file, the line
+            or item, and what is expected.
         OSError: A file cannot be read.
 
     Example:
@@ -108,12 +108,13 @@ def read_dataset(  # noqa: PLR0913 (public)
 def read_questions(
     questions: Questions, *, language: str | None = None, max_questions: int | None = None
 ) -> EvaluationSet:
-    """Questions without their documents, to ask an index: of a dataset, of a file of questions, or given.
+    """Read questions without their documents, to put to an index.
 
     Args:
-        questions: What `read_dataset` reads, without its documents; or `Question`s, or mappings.
-        language: "en", "ja", ... Default: the one stated, else the one detected.
-        max_questions: Keep the first so many.
+        questions: The path of a dataset or question file that `read_dataset` reads; or `Question`s; or
+            mappings.
+        language: "en", "ja", ... Default: the language that the questions state, else the one detected.
+        max_questions: Keep at most this many, from the first on.
 
     Raises:
         DatasetError: They cannot be read, or there are none.
@@ -134,7 +135,7 @@ def read_questions(
 
 
 def languages_of(path: str | Path) -> list[str]:
-    """The languages of a file's questions: those that they state or, if scripts differ, those detected.
+    """Return the languages of a file's questions: those stated or, if scripts differ, those detected.
 
     Raises:
         DatasetError: As `read_dataset`.
@@ -151,11 +152,13 @@ def to_dataset(
     questions: Questions | None,
     language: str | None = None,
 ) -> EvaluationSet:
-    """A dataset of what `compare` takes; long documents whose passages are not known are cut into some.
+    """Make a dataset of the arguments of `compare`.
+
+    Unless questions have gold passages, documents without known passages are cut by the pack's own splitter.
 
     Raises:
-        DatasetError: A file cannot be read as a dataset, or a question lacks something.
-        ValueError: Something is missing or given twice; the message says what.
+        DatasetError: A file cannot be read as a dataset, or a question lacks a field.
+        ValueError: An argument is missing, or given twice; the message says which.
     """
     if isinstance(documents, EvaluationSet):
         if questions is not None:
@@ -188,7 +191,7 @@ def _dataset_of(
 
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
-    """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
+    """Cut documents without known passages by the pack's splitter, unless questions have gold passages."""
     if any(question.span for question in dataset.questions):
         return dataset
     parser = PassageNodeParser()
@@ -207,7 +210,7 @@ def _checked(
     language: str | None,
     max_questions: int | None = None,
 ) -> EvaluationSet:
-    """A set with its name and its language, after a check of its ids and references."""
+    """Check the ids and references of a dataset, and set its name and language."""
     _check_ids(dataset, path)
     language = _dataset_language(dataset, language or dataset.language)
     if dataset.documents:
@@ -221,7 +224,7 @@ def _checked(
 
 
 def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
-    """Where questions name a file that is read as a document a page: the page that has their answer."""
+    """Point questions that name a file read page by page to the first page that has their answer."""
     pages = defaultdict(list)
     for document in dataset.documents:
         name, is_page, _ = document.id_.rpartition("#page=")
@@ -236,18 +239,21 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
                     f"question {question.id}: {name!r} is read page by page: name one ({name}#page=N), or "
                     "give 'answers'"
                 )
-            with_answer = (
+            pages_with_answer = (
                 page
                 for page in pages[name]
                 if contains_answer(page.text, question.answers, language)
             )
-            name = next((page.id_ for page in with_answer), "")
+            name = next((page.id_ for page in pages_with_answer), "")
         questions.append(replace(question, document_id=name))
     return replace(dataset, questions=questions)
 
 
 def _check_references(dataset: EvaluationSet, path: Path) -> None:
-    """Published datasets have labels for documents that are gone, ArguAna's among them: of these it warns."""
+    """Check that questions without labels have answers or a document, and that the document exists.
+
+    Labels of missing documents are only warned about: published datasets have some, ArguAna among them.
+    """
     ids = {document.id_ for document in dataset.documents}
     for question in dataset.questions:
         where = f"{path}, question {question.id}"
@@ -270,10 +276,10 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
 def _with_own_document(
     question: Question, dataset: EvaluationSet, texts: Mapping[str, str]
 ) -> Question:
-    """A question with the document that it is itself, under the same id, as in ArguAna and Quora.
+    """Set a question's `own_document_id` if a document is the question itself, as in ArguAna and Quora.
 
-    Questions that nobody named are numbered, as documents may be: without labels of documents, the text
-    decides too.
+    Such a document has the question's id. Where no labels are given, its text must be the question's as well,
+    because questions without an id are numbered, and documents may be numbered too.
     """
     key = question.id
     labels = dataset.relevance.get(key, {})
@@ -296,9 +302,9 @@ def _check_ids(dataset: EvaluationSet, path: Path) -> None:
 
 
 def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
-    """The language of a set's questions, stated or detected; its documents may be in others.
+    """Return the language of a set's questions, stated or detected; its documents may be in others.
 
-    A few words in Latin script are taken for English; another such language has to be stated.
+    A few words in Latin script count as English; another language in that script has to be stated.
     """
     texts = [question.text for question in dataset.questions[:_SAMPLE]]
     context = "\n".join(document.text[:2_000] for document in dataset.documents[:1])
@@ -310,15 +316,15 @@ def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
     )
     if foreign:
         logger.warning(
-            "The first %d questions are measured as %r, and %d of them are in another language: ask those "
-            'apart, or state the language of each in their file ("language": "ja").',
+            "The first %d questions are measured as %r, but %d of them are in another language: evaluate "
+            'those separately, or state the language of each in their file ("language": "ja").',
             len(texts), language, foreign,
         )  # fmt: skip
     return language
 
 
 def _question_languages(records: Sequence[Record]) -> list[str]:
-    """The language that each question states, or if none does and scripts differ, the one detected."""
+    """Return each question's stated language, or ""; detect them if none is stated and scripts differ."""
     stated = [_stated_language(record) for record in records]
     if any(stated) or any(record.fields.keys() >= JQARA_FIELDS for record in records[:1]):
         return stated
@@ -331,7 +337,7 @@ def _question_languages(records: Sequence[Record]) -> list[str]:
 
 
 def _is_apart(language: str) -> bool:
-    """Whether it is measured otherwise than English: an answer may stand within a word."""
+    """Return whether answers in this language may stand within a word, unlike in English."""
     return language in WITHOUT_SPACES or language == "ko"
 
 
@@ -340,12 +346,12 @@ def _stated_language(record: Record) -> str:
 
 
 def _base_language(code: str) -> str:
-    """The "ja" of "ja-JP", "ja_JP" and "JA", by which it is measured."""
+    """Return the base language by which metrics go: "ja" for "ja-JP", "ja_JP" and "JA"."""
     return code.replace("_", "-").partition("-")[0].lower()
 
 
 def _read_published(path: Path, split: str = "test") -> tuple[EvaluationSet | None, list[Record]]:
-    """A dataset in a published format; None if these are questions alone, and then their records."""
+    """Read a dataset in a published format; if these are questions alone, return None and their records."""
     if is_beir(path):
         return read_beir(path, split), []
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -368,7 +374,7 @@ def _read_own(
     language: str | None,
     leave_out: Sequence[Path],
 ) -> EvaluationSet:
-    """Questions over a corpus, over a folder of documents, or over the files that they name."""
+    """Read questions about a corpus file, a folder of documents, or the files that they name."""
     if folder and folder.is_file() and "supporting" in records[0].fields:
         return read_multihop(records, read_records(folder))
     if folder and folder.is_file():
@@ -389,20 +395,20 @@ def _own_questions(path: Path, records: Sequence[Record], language: str | None) 
 def _with_folder(
     dataset: EvaluationSet, path: Path, folder: Path, leave_out: Sequence[Path]
 ) -> EvaluationSet:
-    """Questions with a folder of documents: they name them below the folder, or from their own file."""
+    """Add a folder's documents to questions, which name them relative to the folder or to their own file."""
     names = {question.document_id for question in dataset.questions}
-    from_file = {
+    relative_to_folder = {
         name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names
     }
-    documents = read_folder(folder, [*from_file, *from_file.values()], leave_out)
+    documents = read_folder(folder, [*relative_to_folder, *relative_to_folder.values()], leave_out)
     ids = {document.id_ for document in documents}
-    # files that are a document a page
+    # files that are read page by page, one document each
     ids |= {document_id.partition("#page=")[0] for document_id in ids}
     questions = []
     for question in dataset.questions:
         name = question.document_id
-        if name not in ids and from_file[name] in ids:
-            name = from_file[name]
+        if name not in ids and relative_to_folder[name] in ids:
+            name = relative_to_folder[name]
         questions.append(replace(question, document_id=name))
     return replace(dataset, documents=documents, questions=questions)
 
@@ -410,7 +416,7 @@ def _with_folder(
 def _in_one_language(
     path: Path, records: Sequence[Record], language: str | None
 ) -> tuple[str, list[tuple[int, Record]]]:
-    """The language to measure in, and the questions in it, numbered as in the file."""
+    """Return the language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
         raise records[0].error(
             "expected 'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's "
@@ -424,18 +430,18 @@ def _in_one_language(
     language = _base_language(language or "".join(stated))
     numbered = list(enumerate(records, 1))
     languages = _question_languages(records)
-    chosen = [
-        item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)
+    in_language = [
+        item for item, own in zip(numbered, languages, strict=True) if own in ("", language)
     ]
-    if stated and not chosen:
+    if stated and not in_language:
         raise DatasetError(
             f"{path}: there are no questions in {language!r}; there are some in {', '.join(stated)}"
         )
-    return language, chosen or numbered
+    return language, in_language or numbered
 
 
 def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
-    """The files that questions in any language name, next to the questions' own file."""
+    """Read the files that questions in any language name, relative to the questions' own file."""
     documents = {}
     for record in records:
         name = _named_document(record).partition("#page=")[0]
@@ -448,8 +454,8 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
             documents[name] = read_file(path.parent / name, name)
     if not documents:
         raise DatasetError(
-            f"{path}: these are questions alone: pass `documents`, their folder or a corpus; or let the "
-            "questions name their files ('document')"
+            f"{path}: these are questions without documents: pass `documents`, a folder or a corpus; or have "
+            "the questions name their files ('document')"
         )
     return _without_folders(document for name in sorted(documents) for document in documents[name])
 
@@ -457,16 +463,17 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
 def read_folder(
     folder: Path, named: Iterable[str] = (), leave_out: Sequence[Path] = ()
 ) -> list[Document]:
-    """The documents with text of a folder, whose ids are their paths below it. Data files (CSV) are read if
-    named.
+    """Read the documents of a folder that have text; their ids are their paths below it.
+
+    Data files (CSV) are read only if named.
 
     Raises:
-        DatasetError: There are none.
+        DatasetError: There are no documents.
         OSError: There is no such folder.
     """
     root = folder.resolve()
-    below = [path for path in leave_out if path.resolve() != root]
-    files = find_files([folder], below, indexed={str(root / name): name for name in named})
+    excluded = [path for path in leave_out if path.resolve() != root]
+    files = find_files([folder], excluded, indexed={str(root / name): name for name in named})
     documents = _without_folders(file for file in read_files(files) if file.text.strip())
     for error in files.unreadable:
         logger.warning("skipped: %s", error)
@@ -478,11 +485,11 @@ def read_folder(
 
 
 def _without_folders(documents: Iterable[Document]) -> list[Document]:
-    """Documents without their files' folder: LlamaIndex's strategies embed and read a file's whole path."""
-    moved = list(documents)
-    for document in moved:
+    """Strip the folder from documents' `file_path`, which LlamaIndex's strategies embed and read."""
+    stripped = list(documents)
+    for document in stripped:
         document.metadata["file_path"] = document.id_.partition("#page=")[0]
-    return moved
+    return stripped
 
 
 def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
@@ -495,9 +502,9 @@ def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Que
 
 
 def _own_question(record: Record, number: int) -> Question:
-    """A user's own question: `question`; `answers` or `answer`; and, where it is known, `document`, an id.
+    """Make a `Question` of a user's record: `question`; `answers` or `answer`; and, if known, `document`.
 
-    The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
+    `document` is a document id: for a file of a folder, the path below it (a page of a PDF: `path#page=N`).
     """
     key = record.text("id", default=str(number))
     return Question(

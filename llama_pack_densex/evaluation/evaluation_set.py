@@ -1,4 +1,4 @@
-"""Documents with questions about them, and what is known about the answers."""
+"""The data model of a dataset: documents, questions about them, and what is known about the answers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Question:
     Attributes:
         id: Unique within its set.
         text: The question.
-        answers: Strings, each of which is a right answer; empty if the dataset has only relevance labels.
+        answers: The right answers, any of which will do; empty if the dataset has only relevance labels.
         document_id: The document that holds the answer; "" if unknown.
         span: The gold passage in that document's text, in characters; None if unknown.
-        candidates: Ids of the documents to search for it; if empty, all are searched.
-        own_document_id: The document that is the question itself, as in ArguAna, and not an answer to it; ""
+        candidates: Ids of the documents to search for the answer; if empty, all are searched.
+        own_document_id: The document that is the question itself, as in ArguAna, and so no answer to it; ""
             if there is none.
-        evidence: The words of the document that answer it; "" if unknown.
-        kind: What kind of question it is, such as "fact"; "" if unknown.
+        evidence: The words of the document that answer the question; "" if unknown.
+        kind: The kind of question, such as "fact"; "" if unknown.
 
     Example:
         >>> from llama_pack_densex.evaluation import Question
@@ -52,13 +52,13 @@ class EvaluationSet:
     """A dataset as every strategy sees it.
 
     Attributes:
-        name: What a report calls it.
+        name: The name of the dataset in reports.
         language: "en", "ja", ...
         documents: Whole articles, each with an id of its own and, where it has one, its `title` as metadata.
         questions: In the dataset's order.
         passages: Document id to the spans of the dataset's own passages in the document's text, in order.
-        relevance: Question id to the labels of documents, above 0 for relevant ones; for the questions of
-            datasets that have such labels.
+        relevance: Question id to document id to label, above 0 for relevant documents; empty if the dataset
+            has no such labels.
 
     Example:
         >>> from llama_index.core import Document
@@ -81,7 +81,7 @@ class EvaluationSet:
 
     @property
     def has_candidates(self) -> bool:
-        """Whether some questions come with the passages to rank."""
+        """Whether some questions come with the passages to be ranked."""
         return any(question.candidates for question in self.questions)
 
     def add_article(
@@ -91,10 +91,10 @@ class EvaluationSet:
         texts: Sequence[str],
         gap: str = "\n\n",
     ) -> list[tuple[str, Span]]:
-        """Add a document that is made of passages; if its name is taken, it gets a number.
+        """Add a document that is made of passages; if its name is taken, a number is appended.
 
         Returns:
-            For each passage the document's id and the passage's span in it.
+            For each passage, the document's id and the passage's span in it.
         """
         document_id = name
         number = 1
@@ -121,11 +121,11 @@ class EvaluationSet:
         return {document.id_: title_of(document) or document.id_ for document in self.documents}
 
     def passages_of(self, document: Document) -> list[Span]:
-        """The spans of a document's passages; a document without known passages is one passage."""
+        """Return the spans of a document's passages; a document without known passages is one passage."""
         return self.passages.get(document.id_, [(0, len(document.text))])
 
     def passage_documents(self) -> list[Document]:
-        """Each of the dataset's passages as a document of its own, with the article's metadata.
+        """Return each of the dataset's passages as a document of its own, with the article's metadata.
 
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
 
@@ -147,5 +147,5 @@ class EvaluationSet:
 
 
 def make_document(document_id: str, title: str, text: str) -> Document:
-    """A document that has its title as metadata, unless that is blank."""
+    """Make a document with its title in the metadata, unless that is empty."""
     return Document(id_=document_id, text=text, metadata={"title": title} if title else {})

@@ -1,7 +1,7 @@
-"""What a strategy retrieved for a question: whether it holds an answer, and where in the documents it stands.
+"""The evidence in what a strategy retrieved for a question: answers in it, and its place in the documents.
 
-Relevance never goes by node ids: strategies that cut documents differently are judged alike. `metrics` makes
-figures of it. Pure.
+Relevance never depends on node ids, so strategies that cut documents differently are judged alike. `metrics`
+computes figures from the evidence. Pure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.text.language import WITHOUT_SPACES
 
-_WORD = re.compile(r"[^\W_]+|[^\w\s]|_")  # the words and marks of DPR's tokeniser
-_MOSTLY = 0.9  # of a unit's characters lie in its passage
+_WORD = re.compile(r"[^\W_]+|[^\w\s]|_")  # words and punctuation marks, as in DPR's tokeniser
+_MOSTLY = (
+    0.9  # share of a unit's characters that must lie in a passage for the unit to be within it
+)
 _SHOWN = 300  # characters of a result in a report
 _SHOWN_FIELDS = ("rank", "gold_rank", "words", "text", "source", "unit")
 
@@ -33,7 +35,7 @@ Texts = Sequence[str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a retrieved unit stands: a document's id and, if known, a span of its text in characters."""
+    """The place of a retrieved unit: a document's id and, if known, a span of its text in characters."""
 
     document_id: str
     span: Span | None = None
@@ -41,27 +43,27 @@ class Place:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """What a strategy retrieved for a question.
+    """The assessment of what a strategy retrieved for a question.
 
     Args:
-        rank: The place of the first result that holds an answer, from 1; None: none does. Results are
-            distinct passages of the dataset where the strategy's units lie within those (see `ranked`), else
-            distinct units.
-        gold_rank: The same for the gold passage.
-        words: The length of context that is read until an answer is complete (see `context_length`); None:
-            never.
-        text: The beginning of the first result, or what is around its answer.
-        source: Where that stands.
-        unit: The proposition or sentence that found the first result; "" where it was found itself, or it is
-            not known.
-        unit_ranks: `rank` and `gold_rank` among the results as they are.
+        rank: The rank, from 1, of the first result that holds an answer; None if none does. Results are
+            distinct passages of the dataset if the strategy's units lie within passages (see
+            `metrics.within_passages`), else distinct units.
+        gold_rank: The rank of the first result from the gold passage; None if there is none.
+        words: The length of context to read until an answer is complete (see `context_length`); None if none
+            ever is.
+        text: An excerpt of the first result: its beginning, or the surroundings of an answer.
+        source: The document's title and the span of the first result.
+        unit: An excerpt of the proposition or sentence that found the first result; "" if the result itself
+            was found, or the unit is unknown.
+        unit_ranks: `rank` and `gold_rank` among distinct units.
         documents: The distinct documents of the results, in order.
-        results: How many results there were.
+        results: The number of results.
         in_passage: How many of them lie within one passage.
-        unlocated: How many are nowhere in the documents.
+        unlocated: How many have no known span in the documents.
         context_words: The length of the default context.
         in_context: Whether an answer is in the default context.
-        answer: What the strategy's query engine answered.
+        answer: The answer of the strategy's query engine; "" if there is none.
     """
 
     rank: int | None
@@ -80,24 +82,24 @@ class Retrieval:
     answer: str = ""
 
     def of_units(self) -> Retrieval:
-        """The same with results ranked as they are, and not as passages."""
+        """Return the same with units ranked in place of passages."""
         return replace(self, rank=self.unit_ranks[0], gold_rank=self.unit_ranks[1])
 
     def to_dict(self) -> dict[str, Any]:
-        """What a report shows of it."""
+        """Return the fields that a report shows."""
         shown = {name: getattr(self, name) for name in _SHOWN_FIELDS}
         return {**shown, "answer": self.answer} if self.answer else shown
 
 
 Retrievals = Mapping[str, Retrieval]
-"""By question id."""
+"""Question id to retrieval."""
 
 
 class Assessor:
-    """Assesses what strategies return.
+    """Assesses the results of strategies.
 
     Args:
-        dataset: Documents and questions.
+        dataset: The documents and questions.
     """
 
     def __init__(self, dataset: EvaluationSet) -> None:
@@ -112,13 +114,13 @@ class Assessor:
         context: Texts,
         default_context: Texts,
     ) -> Retrieval:
-        """Assess one search.
+        """Assess the results for one question.
 
         Args:
             question: The question.
             results: The retrieved nodes, best first, before any postprocessor.
-            context: What is read of as many of them as rankings look at.
-            default_context: What is read by default.
+            context: The texts that a reader gets of all ranked results.
+            default_context: The texts that a reader gets by default.
         """
         answers = question.answers
         language = self._dataset.language
@@ -149,7 +151,7 @@ class Assessor:
     def without_own(
         self, question: Question, results: Sequence[NodeWithScore]
     ) -> list[NodeWithScore]:
-        """The results without those that are from the document that is the question itself."""
+        """Leave out results from the document that is the question itself."""
         own = question.own_document_id
         return [
             result for result in results if not own or self._locator.document_id(result.node) != own
@@ -158,7 +160,7 @@ class Assessor:
     def _shown(
         self, question: Question, node: BaseNode, place: Place | None
     ) -> tuple[str, str, str]:
-        """What a report shows of the first result: its text, its source, and the unit that found it."""
+        """Return what a report shows of the first result: text, source, and the unit that found it."""
         language = self._dataset.language
         text = node.get_content().strip()
         units = matched_units(node)
@@ -175,7 +177,7 @@ class Assessor:
     def _ranks(
         self, question: Question, results: Iterable[tuple[Place | None, str]]
     ) -> tuple[int | None, int | None]:
-        """The ranks of the first result that holds an answer, and of the first from the gold passage."""
+        """Return the rank of the first result with an answer, and of the first from the gold passage."""
         rank = gold_rank = None
         for number, (place, text) in enumerate(results, 1):
             if not rank and contains_answer(text, question.answers, self._dataset.language):
@@ -187,17 +189,17 @@ class Assessor:
     def _is_gold(self, question: Question, place: Place) -> bool:
         labels = self._dataset.relevance.get(question.id)
         if question.span and not place.span:
-            return False  # the gold passage is known, and where the result stands is not
+            return False  # the gold passage is known, but the place of the result is not
         if labels is None:
             return is_gold(question, place)
         return labels.get(place.document_id, 0) > 0  # several documents may be labelled as relevant
 
 
 def is_gold(question: Question, place: Place) -> bool:
-    """Say whether a unit comes from a question's gold passage.
+    """Return whether a unit comes from a question's gold passage.
 
-    Units of any size can be compared: one counts when at least half of it, or half of the gold passage, is in
-    both. Where the question has no span or the unit has none, the document decides.
+    Units of any size can be compared: a unit counts if it shares with the gold passage at least half of the
+    shorter of the two. If the question or the unit has no span, the document decides.
     """
     if place.document_id != question.document_id or not question.document_id:
         return False
@@ -212,8 +214,9 @@ def is_gold(question: Question, place: Place) -> bool:
 class Locator:
     """Finds the source span of a node, and the passage of the dataset that a span is from.
 
-    A node's own span is believed where the document has the node's text there; else the text is searched for.
-    Core's hierarchical parser counts from the parent, and core finds a repeated text at its first place only.
+    A node's own span is trusted if the document has the node's text there; otherwise the text is searched
+    for. Spans can be wrong: core's hierarchical parser counts from the parent, and core gives every repeated
+    text the span of its first occurrence.
 
     Args:
         dataset: The documents and their passages.
@@ -224,14 +227,14 @@ class Locator:
         self._passages = {
             document.id_: dataset.passages_of(document) for document in dataset.documents
         }
-        # where the text begins that an id stands for
+        # id of a document or passage to its document and the offset of its text there
         self._starts = {document_id: (document_id, 0) for document_id in self._texts}
         for document_id, spans in self._passages.items():
             for number, (start, _) in enumerate(spans):
                 self._starts[f"{document_id}/{number}"] = (document_id, start)
 
     def place(self, node: BaseNode) -> Place | None:
-        """Where a node stands: None if neither its document nor its text is known."""
+        """Return a node's place; None if neither its document nor its text is known."""
         text = node.get_content().strip()
         names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
         starts = [self._starts[name] for name in names if name in self._starts]
@@ -243,7 +246,7 @@ class Locator:
                 return Place(document_id, span)
         if starts:
             return Place(starts[0][0])
-        # it names none: its retriever was built over copies of them
+        # the node names no known document: its retriever was built over copies
         for document_id in self._texts:
             span = self._find(text, document_id)
             if span:
@@ -251,26 +254,26 @@ class Locator:
         return None
 
     def document_id(self, node: BaseNode) -> str | None:
-        """The document that a node is from, also where the documents are not known here."""
+        """Return the id of a node's document, even if the dataset comes without documents."""
         place = self.place(node)
         return place.document_id if place else node.metadata.get(DOCUMENT_ID_KEY) or node.ref_doc_id
 
     def passage(self, place: Place) -> tuple[Place, bool]:
-        """The passage that has most of a unit with a known span; and whether it has nearly all of it."""
+        """Return the passage with most of a unit whose span is known, and whether it has nearly all of it."""
         text = self.text(place)
         start = place.span[0] if place.span else 0
-        # without the white space at its ends, which splitters divide among neighbours
+        # without surrounding white space, which splitters leave to one neighbour or the other
         end = start + len(text.rstrip())
         start += len(text) - len(text.lstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
-        near = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
-        best = max(near, key=lambda span: _shared(span, (start, end)))
+        overlapping = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
+        best = max(overlapping, key=lambda span: _shared(span, (start, end)))
         is_within = _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
         return Place(place.document_id, best), is_within
 
     def text(self, place: Place) -> str:
-        """What stands at a place."""
+        """Return the text at a place; the whole document if the span is unknown."""
         return self._texts[place.document_id][slice(*(place.span or (None,)))]
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
@@ -280,7 +283,7 @@ class Locator:
         start, end = own_span
         span = (start + offset, end + offset)
         text = self.text(Place(document_id, span)).strip()
-        # a proposition has the span of its passage, or of its sentence, and words of its own
+        # a proposition has the span of its passage or sentence, but its own wording
         is_right = DOCUMENT_ID_KEY in node.metadata or text == node.get_content().strip()
         return span if text and is_right else None
 
@@ -297,15 +300,15 @@ def _shared(first: Span, second: Span) -> int:
 
 
 def contains_answer(text: str, answers: Texts, language: str = "en") -> bool:
-    """Whether a text holds one of the answers, whatever the case, the width of characters and the spacing.
+    """Return whether a text holds one of the answers, ignoring case, character width and spacing.
 
-    An answer has to begin and end where a word does, as in DPR's evaluation (Karpukhin et al., 2020): "3" is
-    not in "1993". Where words have no spaces between them, and in Korean, whose particles are written onto
+    An answer has to begin and end at word boundaries, as in DPR's evaluation (Karpukhin et al., 2020): "3" is
+    not in "1993". In languages that write words without spaces, and in Korean, which attaches particles to
     words, it may stand anywhere.
 
     Args:
         text: A passage, or any other unit.
-        answers: The right answers; blank ones never count.
+        answers: The right answers; blank ones are ignored.
         language: "en", "ja", ...
     """
     folded = _folded(text, language)
@@ -313,7 +316,7 @@ def contains_answer(text: str, answers: Texts, language: str = "en") -> bool:
 
 
 def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> int | None:
-    """Count the words (or characters) that are read until an answer is complete; None if none ever is.
+    """Count the words (or characters) to read until an answer is complete; None if none ever is.
 
     Args:
         texts: Units, best first.
@@ -324,11 +327,11 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
     for text in texts:
         ends = _word_ends(text, language)
         if contains_answer(text, answers, language):
-            # the more is read, the more answers are in it: a binary search
-            lacking = bisect_right(
+            # binary search: an answer that is complete stays complete as more is read
+            incomplete = bisect_right(
                 ends, False, key=lambda end: contains_answer(text[:end], answers, language)
             )
-            return length + lacking + 1
+            return length + incomplete + 1
         length += len(ends)
     return None
 
@@ -336,7 +339,7 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
 def _distinct_units(
     places: Sequence[Place | None], results: Sequence[BaseNode]
 ) -> dict[Place | str, tuple[Place | None, str]]:
-    """What was retrieved, each place once."""
+    """Return the results by place, so that each place occurs once, with place and text."""
     return {
         place or node.node_id: (place, node.get_content())
         for place, node in zip(places, results, strict=True)
@@ -344,7 +347,7 @@ def _distinct_units(
 
 
 def _excerpt(text: str, answers: Texts, language: str) -> str:
-    """As much of a text as a report shows: its beginning, or what surrounds an answer that comes later."""
+    """Shorten a text for a report: to its beginning, or to the surroundings of an answer further on."""
     if len(text) <= _SHOWN:
         return text
     start = 0
@@ -358,15 +361,15 @@ def _excerpt(text: str, answers: Texts, language: str) -> str:
 
 
 def first_words(texts: Texts, length: int, language: str = "en") -> list[str]:
-    """Cut retrieved texts after l words (or characters): what a reader gets in the paper's EM@l.
+    """Cut retrieved texts after `length` words (or characters): what a reader gets in the paper's EM@l.
 
     Args:
         texts: Units, best first.
-        length: How many words.
+        length: The number of words.
         language: "en", "ja", ...
 
     Returns:
-        The units that fit, the last one cut; their own white space is kept.
+        The units that fit, the last one cut if need be; white space within them is kept.
     """
     kept = []
     for text in texts:
@@ -379,12 +382,12 @@ def first_words(texts: Texts, length: int, language: str = "en") -> list[str]:
 
 
 def context_length(texts: Texts, language: str) -> int:
-    """The words of a context; the characters but spaces where words have no spaces between them."""
+    """Count the words of a context; in languages without spaces, the characters except white space."""
     return sum(len(_word_ends(text, language)) for text in texts)
 
 
 def _word_ends(text: str, language: str) -> list[int]:
-    """Where each word of a text ends; where words have no spaces between them, each character but spaces."""
+    """Return the end of each word; in languages without spaces, of each character except white space."""
     return [
         match.end() for match in re.finditer(r"\S" if language in WITHOUT_SPACES else r"\S+", text)
     ]

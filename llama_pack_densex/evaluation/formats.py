@@ -1,4 +1,4 @@
-"""The formats that datasets are published in, a function each; `read_dataset` adds names and languages."""
+"""Readers of published dataset formats, one function each; `read_dataset` adds names and languages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from llama_pack_densex.evaluation.runs import read_qrels
 
 
 def read_squad(records: Sequence[Record]) -> EvaluationSet:
-    """SQuAD or JSQuAD: an article is its paragraphs joined by a blank line; these are the passages.
+    """Read SQuAD or JSQuAD: an article's paragraphs, joined by blank lines, are its passages.
 
-    Questions that are marked as impossible, or have no answer, are left out. Whether an answer is where
-    `answer_start` says is not checked: JSQuAD has answers that are not in the text word for word, with -1.
+    Questions that are marked as impossible, or have no answer, are left out. `answer_start` is not checked:
+    JSQuAD has answers that do not occur verbatim in the text, with -1.
     """
     dataset = EvaluationSet()
     for article in records[0].records("data"):
@@ -42,12 +42,12 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
 
 
 def read_passages(records: Sequence[Record]) -> EvaluationSet:
-    """Passages, each with the questions that it answers: `text`, `questions` and, where it has one, `title`.
+    """Read passages, each with the questions that it answers: `text`, `questions` and an optional `title`.
 
-    A question's gold passage is the one that it was written for. The passages of one title, in the order of
-    the file, make one document, as a SQuAD article's paragraphs do: figures can so be compared with those on
-    a SQuAD file of the same passages. A passage without a title is a document. There are no answers, and no
-    metrics of answers.
+    A question's gold passage is the one that it was written for. Passages with the same title, in the order
+    of the file, make up one document, as a SQuAD article's paragraphs do; so figures compare with those on a
+    SQuAD file of the same passages. A passage without a title is a document of its own. There are no answers,
+    so there are no metrics of answers.
     """
     articles: dict[tuple[str, str], list[Record]] = {}
     for number, record in enumerate(records, 1):
@@ -63,15 +63,15 @@ def read_passages(records: Sequence[Record]) -> EvaluationSet:
 
 
 def read_jqara(records: Sequence[Record]) -> EvaluationSet:
-    """JQaRA's rows as on Hugging Face (hotchpotch/JQaRA): a question with one of its 100 candidates a row.
+    """Read JQaRA's rows as on Hugging Face (hotchpotch/JQaRA): a question and one of its 100 candidates each.
 
-    A candidate passage is a document; one that several questions share is there once.
+    A candidate passage is a document; a passage that several questions share is added once.
     """
     documents = {}
     rows_of: dict[str, list[Record]] = {}
     for record in records:
         if record.fields["label"] not in (0, 1):
-            raise record.error(f"label is {record.fields['label']!r}, and 0 or 1 is expected")
+            raise record.error(f"label is {record.fields['label']!r}, but 0 or 1 is expected")
         passage = record.text("passage_row_id")
         if passage not in documents:
             documents[passage] = make_document(passage, record.title, record.text("text"))
@@ -86,18 +86,18 @@ def read_jqara(records: Sequence[Record]) -> EvaluationSet:
 
 
 def is_beir(folder: Path) -> bool:
-    """Whether a folder is in BEIR's format."""
+    """Return whether a folder is in BEIR's format."""
     return all(_file(folder, name).exists() for name in ("corpus.jsonl", "queries.jsonl"))
 
 
 def read_beir(folder: Path, split: str) -> EvaluationSet:
-    """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
+    """Read a BEIR folder: each document is a passage; questions are those with labels in the split."""
     labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
     if split not in labels_of:
         splits = ", ".join(labels_of) or "none"
         raise DatasetError(
-            f"{folder / 'qrels'}: expected the labels of the split {split!r} here; the splits that are "
-            f"there: {splits}"
+            f"{folder / 'qrels'}: expected the labels of the split {split!r} here; available "
+            f"splits: {splits}"
         )
     relevance = read_qrels(labels_of[split])
     corpus = read_records(_file(folder, "corpus.jsonl"))
@@ -117,7 +117,7 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
 def _labelled_question(
     question: str, record: Record, labels: Mapping[str, int], candidates: tuple[str, ...] = ()
 ) -> Question:
-    """A question whose document is the first of those with the highest label, if that is above 0."""
+    """Make a question; its document is the first one with the highest label, if that is above 0."""
     best = max(labels, key=labels.__getitem__)
     answers = record.texts("answers", "answer")
     gold = best if labels[best] > 0 else ""
@@ -125,13 +125,13 @@ def _labelled_question(
 
 
 def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> EvaluationSet:
-    """Questions that need several passages, as MuSiQue and HotpotQA have them; these passages are labelled.
+    """Read questions that need several passages, as in MuSiQue and HotpotQA; those passages are labelled.
 
     A question comes with its passages: MuSiQue's `paragraphs` (`title`, `paragraph_text`, `is_supporting`),
     or HotpotQA's `context` (titles with their sentences) and `supporting_facts`, as published or as on
-    Hugging Face; or with those alone that support the answer (`supporting`: `title`, `text`), beside a
-    corpus. All of them are searched, each a document below its title. Questions that are marked as
-    unanswerable are left out.
+    Hugging Face. Or it comes with the supporting passages only (`supporting`: `title`, `text`), and the
+    others are in `corpus`. All passages are searched; each is a document with its title as a heading.
+    Questions that are marked as unanswerable are left out.
 
     Args:
         records: The questions.
@@ -163,7 +163,7 @@ def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> E
 def _add_passage(
     dataset: EvaluationSet, ids: dict[tuple[str, str], str], title: str, text: str
 ) -> str:
-    """The id of a passage's document, which is added where it is not there."""
+    """Return the id of a passage's document; the document is added if it is new."""
     if (title, text) not in ids:
         ids[title, text] = f"passage {len(ids) + 1}"
         content = f"# {title}\n\n{text}" if title else text
@@ -172,7 +172,7 @@ def _add_passage(
 
 
 def _passages_of(record: Record) -> list[tuple[str, str, bool]]:
-    """The title and the text of a question's passages, and whether they support the answer."""
+    """Return each of a question's passages: title, text, and whether it supports the answer."""
     if "paragraphs" in record.fields:
         return [
             (
@@ -204,17 +204,17 @@ FORMATS: Sequence[tuple[set[str], Callable[[Sequence[Record]], EvaluationSet]]] 
     ({"question", "paragraphs"}, read_multihop),
     ({"question", "context", "supporting_facts"}, read_multihop),
 )
-"""The fields by which a format is recognised."""
+"""The fields by which each format is recognised, and its reader."""
 
 
 def read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> EvaluationSet:
-    """Questions over a corpus, as DPR, NQ-open and EntityQuestions have them.
+    """Read questions about a corpus, as DPR, NQ-open and EntityQuestions have them.
 
     The corpus is a TSV file such as DPR's psgs_w100.tsv, with the columns `id`, `text` and `title`; JSONL
-    with these fields; or JSONL as FACTOIDWIKI has it (Chen et al., 2023, and pyserini), with `contents` and,
-    in `metadata`, where in it title, section and text stand. Consecutive passages of one title are an
-    article. A question's gold passage is the first of its `positive_ctxs`, where the file has them and the
-    corpus has the passage.
+    with these fields; or JSONL in the format of FACTOIDWIKI (Chen et al., 2023, and pyserini), with
+    `contents` and, in `metadata`, the spans of title, section and text in it. Consecutive passages with the
+    same title are an article. A question's gold passage is the first of its `positive_ctxs`, if the file has
+    them and the corpus has the passage.
     """
     dataset = EvaluationSet()
     places: dict[str, tuple[str, Span]] = {}
@@ -237,7 +237,7 @@ def read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluation
 
 
 def _corpus_passage(record: Record) -> tuple[str, str, str]:
-    """The id, title and text of a corpus's passage."""
+    """Return the id, title and text of a passage of the corpus."""
     text = record.text("text", "contents")
     spans = record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
@@ -247,6 +247,6 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """A file of a folder, plain or gzipped; if there is neither, the plain name."""
+    """Return the path of a file in a folder, plain or gzipped; the plain one if there is neither."""
     packed = folder / f"{name}.gz"
     return packed if packed.is_file() and not (folder / name).is_file() else folder / name

@@ -1,8 +1,8 @@
-"""Questions to measure on, which an LLM writes about passages of the user's own documents.
+"""Evaluation questions that an LLM writes about passages of the user's own documents.
 
-What a model writes is taken only where it can be checked: the evidence has to be in the passage and the
-answer in the evidence, word for word; the question has to be in the passage's language, in other words than
-the passage, and unlike the others.
+A question is accepted only if it passes checks: the evidence has to be in the passage and the answer in the
+evidence, verbatim; the question has to be in the passage's language, worded differently from the passage, and
+unlike the other questions.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from llama_pack_densex.text.tokens import content_words, has_letters, tokenize
 logger = plain_logger(__name__)
 
 KINDS = ("fact", "situation", "list", "keyword")
-"""One thing that is asked; somebody's own case; several things; words as typed into a search box."""
+"""A single fact; the asker's own situation; several things; keywords as typed into a search box."""
 
-_MOST_REQUESTS = 2  # for each question that is wanted
-_LEAST_TOKENS = 20  # of a passage: a heading, or a line of a menu, answers nothing
+_MOST_REQUESTS = 2  # requests for each question that is wanted
+_LEAST_TOKENS = 20  # in a passage: a heading or a line of a menu answers nothing
 _COPIED = 0.75
-"""The share of a question's words that its passage may not have. Of 121 questions as employees ask them
-about a handbook 17 % share as many, of SQuAD's 55 %, of JSQuAD's 83 %; of a strong model's by these prompts
-none did."""
-_ALIKE = 0.8  # the share of two questions' words that they may not have in common
+"""A question is copied if this share of its content words is in its passage. That holds for 17 % of 121
+questions that employees asked about a handbook, for 55 % of SQuAD's and 83 % of JSQuAD's; for none that a
+strong model wrote to these prompts."""
+_ALIKE = 0.8  # two questions are alike if they share this part of their tokens (Jaccard similarity)
 _DECODER = json.JSONDecoder(strict=False)
-_ADDRESS = r"\]\([^()\s]*\)"  # of a link
+_ADDRESS = r"\]\([^()\s]*\)"  # the end of a Markdown link
 _PLAIN = str.maketrans("’‘“”–—―〜～", "''\"\"---~~") | {
     wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)
 }
-_LINK_OR_MARK = rf"(?:[\s*_`\[]|{_ADDRESS})*"  # what a model leaves out where it copies Markdown
+_LINK_OR_MARK = rf"(?:[\s*_`\[]|{_ADDRESS})*"  # what models leave out when they copy Markdown
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class QuestionSet:
     """Questions that an LLM wrote.
 
     Attributes:
-        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the
-            document's text) and kind ("fact", "list", "situation" or "keyword").
-        left_out: How many others were left out, by reason.
-        requests: The requests, with what they used and cost.
+        questions: The questions, each with its document, answers (strings in the evidence), evidence (a
+            stretch of the document's text) and kind ("fact", "list", "situation" or "keyword").
+        left_out: The number of questions that were left out, by reason.
+        requests: The requests, with their tokens and cost.
 
     Example:
         >>> from llama_index.core import Document
@@ -122,31 +122,30 @@ def make_questions(  # noqa: PLR0913 (public)
     prices: Any = None,
     show_progress: bool = False,
 ) -> QuestionSet:
-    """Have an LLM write questions about passages of documents, to compare and evaluate on.
+    """Have an LLM write questions about passages of documents, for `compare` and `evaluate`.
 
-    The passages are spread over the documents, and are the same for the same documents every time. The LLM is
-    asked about each of them once, for each kind of question in turn; about the same passage again, for
-    another kind, only if there are too few. For each question that is left out, another passage is asked
-    about, up to twice as many passages as questions are wanted.
+    The passages are spread over the documents; the same documents always give the same passages. Each request
+    is about another passage, and asks for the kinds of question in turn; a passage is used again, for another
+    kind, only if there are too few passages. Each question that is left out costs a further request, up to
+    twice as many requests as questions are wanted.
 
     Args:
         documents: A folder, a file, or documents.
         llm: The LLM, or its name, such as "ollama:qwen3:8b".
-        number: How many questions are wanted. Small folders give fewer.
-        cache: The SQLite file where replies are kept as they arrive, so that a run that was stopped can be
-            continued.
+        number: How many questions to write. Small folders give fewer.
+        cache: The SQLite file that stores replies as they arrive, so that a stopped run can be continued.
         max_cost: US dollars to stop at; None means no limit.
         max_concurrency: How many requests are sent at the same time. None means 8.
         requests_per_minute: How many requests the provider allows. None means no limit.
         tokens_per_minute: How many tokens the provider allows, sent and received together. None means no
             limit.
-        prices: Prices beside, or in place of, the list prices, as for `LLMPropositionizer`.
+        prices: Prices that extend or replace the list prices, as for `LLMPropositionizer`.
         show_progress: Whether to show the progress, in the notebook or on stderr.
 
     Raises:
         DatasetError: There are no documents in the folder.
         LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or
-            does not answer. With a cache, what was paid for is not asked again.
+            does not answer. With a cache, replies that were paid for are not requested again.
         ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
         OSError: A file cannot be read or written.
 
@@ -190,10 +189,10 @@ def estimate_questions(
     cache: str | Path | None = None,
     prices: Any = None,
 ) -> RequestFigures:
-    """Estimate what `make_questions` will ask and cost.
+    """Estimate the requests and the cost of `make_questions`.
 
-    The arguments are those of `make_questions`. Replies are assumed to be of the usual length, and no
-    question to be left out. No request is sent, and no key is needed.
+    The arguments are those of `make_questions`. The estimate assumes replies of the usual length, and no
+    question that is left out. No request is sent, and no key is needed.
 
     Example:
         >>> from llama_pack_densex import load_sample
@@ -214,14 +213,14 @@ def estimate_questions(
 
 @dataclass(frozen=True)
 class _Task:
-    """A question of some kind that is to be written about a passage."""
+    """A request for a question of a given kind about a passage."""
 
     document_id: str
     passage: Passage
     kind: str
 
     def messages(self, llm: LLM) -> list[ChatMessage]:
-        """What the LLM is asked."""
+        """Return the prompt for the LLM."""
         system = _SYSTEM
         label = "Kind of question"
         if self.passage.language == "ja":
@@ -232,7 +231,7 @@ class _Task:
 
 
 def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
-    """What to ask for: a passage of each document after the other, by their digests, and a kind in turn."""
+    """Yield the requests to make: passages spread over the documents, with the kinds in turn."""
     if number < 1:
         raise ValueError(f"number is {number}: at least 1 is needed")
     if isinstance(documents, (str, Path)):
@@ -247,10 +246,10 @@ def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[
 
 
 def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]:
-    """The passages that may answer something: the first of each document, the second of each, and so on.
+    """Return the passages that may answer something: the first of each document, the second of each, ...
 
-    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several
-    places it cannot be said where it is found.
+    Passages of a document, and documents, are ordered by digests of the passages' texts. A text that occurs
+    in several places is left out, because the question would have no single source.
     """
     passages_of = dict(_parsed(documents))
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
@@ -266,7 +265,7 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
 
 
 def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
-    """The id of each document, and its passages."""
+    """Yield the id of each document, and its passages."""
     for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
         if parsed.error:
             logger.warning("skipped: %s", parsed.error)
@@ -280,10 +279,10 @@ def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:
 
 
 def _write(llm: KeptLLM, task: _Task) -> Question:
-    """Have a question written.
+    """Have a question written, and check it.
 
     Raises:
-        AskingFailed: There is none, or it cannot be used.
+        AskingFailed: There is no question, or it fails a check.
     """
     reply = _read_object(llm.ask(task.messages(llm), task.passage.text))
     text = task.passage.text
@@ -304,14 +303,14 @@ def _write(llm: KeptLLM, task: _Task) -> Question:
     kind = _text(reply, "kind")
     kind = kind if kind in KINDS else task.kind
     if _is_copied(question, text, kind):
-        raise AskingFailed("the question has the words of the text")
+        raise AskingFailed("the question repeats the words of the text")
     answers = tuple(dict.fromkeys((searchable_text(answer).strip("*_` "), answer)))
     whole_evidence = _with_whole_rows(evidence, text)
     return Question("", question, answers, task.document_id, evidence=whole_evidence, kind=kind)
 
 
 def _add(question_set: QuestionSet, result: Question | AskingFailed) -> None:
-    """Add a question, unless there is one like it; or why there is none."""
+    """Add a question, unless there is one like it; otherwise count why it is left out."""
     if isinstance(result, AskingFailed):
         question_set.left_out[str(result)] += 1
     elif any(_are_alike(result.text, question.text) for question in question_set.questions):
@@ -327,7 +326,7 @@ def _are_alike(first: str, second: str) -> bool:
 
 
 def _read_object(reply: str) -> dict[str, Any]:
-    """The object with a question in a reply, whatever stands around it.
+    """Return the JSON object with a "question" in a reply, ignoring the text around it.
 
     Raises:
         AskingFailed: There is none.
@@ -343,7 +342,7 @@ def _read_object(reply: str) -> dict[str, Any]:
 
 
 def _text(reply: Mapping[str, Any], name: str) -> str:
-    """A text of a reply, also where it is a number or alone in a list."""
+    """Return a field of a reply as text, also if it is a number or a list of one; "" otherwise."""
     value = reply.get(name)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -351,10 +350,9 @@ def _text(reply: Mapping[str, Any], name: str) -> str:
 
 
 def _find(quotation: str, text: str) -> str:
-    """The stretch of a text that a model copied, as it stands there; "" if it is not there.
+    """Return the stretch of a text that a model copied, as it is written there; "" if it is not there.
 
-    White space, the marks and addresses of Markdown, and the forms of quotation marks and dashes do not
-    count.
+    White space, Markdown's marks and link addresses, and variants of quotation marks and dashes are ignored.
     """
     if quotation in text:
         return quotation
@@ -367,7 +365,7 @@ def _find(quotation: str, text: str) -> str:
 
 
 def _with_whole_rows(evidence: str, text: str) -> str:
-    """Evidence with whole rows of a table: where a cell stands says which column it belongs to."""
+    """Extend evidence to whole rows of a table, since a cell's position shows which column it belongs to."""
     start = text.index(evidence)
     end = start + len(evidence)
     row_start = text.rfind("\n", 0, start) + 1
@@ -378,7 +376,7 @@ def _with_whole_rows(evidence: str, text: str) -> str:
 
 
 def _is_copied(question: str, text: str, kind: str) -> bool:
-    """Whether a question has its words from its passage; keywords, whether they stand there as they are."""
+    """Return whether a question repeats its passage's words; keywords count only if they occur verbatim."""
     if kind == "keyword":
         return bool(_find(question, text))
     words = content_words(tokenize(question))
@@ -444,4 +442,4 @@ _EXPECTED_REPLY = (
     + "word " * 40
     + '", "answer": "5"}'
 )
-"""A reply of the usual length."""
+"""A reply of the usual length, for estimates."""

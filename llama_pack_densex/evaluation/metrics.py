@@ -1,7 +1,4 @@
-"""The metrics of a comparison, each a value a question: from what was retrieved, and from what was answered.
-
-Pure.
-"""
+"""The metrics of a comparison, one value per question: of retrieved results, and of answers. Pure."""
 
 from __future__ import annotations
 
@@ -19,29 +16,31 @@ from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.text.language import WITHOUT_SPACES
 
 CUTS = (1, 5, 20)
-"""The k of recall@k and gold@k."""
+"""The values of k in recall@k and gold@k."""
 SUPPORT_CUTS = (2, 5, 10, 20)
-"""The k of support@k, the share of the documents that a question needs, and of all_support@k."""
+"""The values of k in support@k and all_support@k, for questions that need several documents."""
 LENGTHS = tuple(range(0, 501, 50))
-"""The l of answer_recall@l: what the figure 4 of Dense X Retrieval covers."""
+"""The values of l in answer_recall@l: the range of figure 4 in Dense X Retrieval."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _RANKED = 10  # the k of MRR and nDCG
-_MOSTLY = 0.9  # of a strategy's results lie in passages
+_MOSTLY = (
+    0.9  # share of a strategy's results that must lie within passages for passages to be ranked
+)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What the report, the terminal and their legends say of a metric.
+    """The name and explanation of a metric in the report, the terminal and their legends.
 
-    `{unit}` stands for words or characters; `{gold}` for what questions name, a passage or a document, and
-    `{heading}` for what counts as found there.
+    `{unit}` is replaced by "words" or "characters", `{gold}` by what questions name ("passage" or
+    "document"), and `{heading}` by what counts as a hit for that.
 
     Args:
-        title: What its columns are called, up to "@".
-        cut: What the number behind "@" is called: "k" results, or "l" words; empty where there is none.
+        title: The title of its columns, up to "@".
+        cut: The letter for the number after "@": "k" results, or "l" words; empty if there is no number.
         group: The heading above its columns.
-        meaning: What it says of a question.
+        meaning: The explanation of its value for a question.
     """
 
     title: str
@@ -51,7 +50,7 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """Its title with what is behind it."""
+        """The title, with "@" and the letter of the cut if there is one."""
         return f"{self.title}@{self.cut}" if self.cut else self.title
 
 
@@ -61,7 +60,7 @@ METRICS = {
         "R",
         "k",
         "Answer string in the first k passages",
-        "an answer is in one of the first k distinct passages; not for units that span several.",
+        "an answer is in one of the first k distinct passages; not given for units that span several.",
     ),
     "gold": Metric(
         "gold", "k", "{heading} in the first k", "the {gold} that it is about is among the first k."
@@ -70,7 +69,7 @@ METRICS = {
         "MRR",
         "k",
         "{heading}, ranking",
-        "1 divided by the rank of that {gold}, 0 where it is not among the first k.",
+        "1 divided by the rank of that {gold}, 0 if it is not among the first k.",
     ),
     "ndcg": Metric(
         "nDCG",
@@ -82,7 +81,7 @@ METRICS = {
         "support",
         "k",
         "Documents that a question needs",
-        "the share of them that is among the first k documents.",
+        "the share of them among the first k documents.",
     ),
     "all_support": Metric(
         "all_support",
@@ -99,12 +98,12 @@ METRICS = {
     "em": Metric(
         "EM", "l", _READER, "the reader's answer from the first l {unit} is an accepted one."
     ),
-    "f1": Metric("F1", "l", _READER, "how much of that answer and of an accepted one is in both."),
+    "f1": Metric("F1", "l", _READER, "the overlap of that answer and an accepted one."),
     "str_em": Metric("str_em", "", "Answers", "an accepted answer is in the answer."),
-    "answered": Metric("answered", "", "Answers", 'the answer is no "not found".'),
+    "answered": Metric("answered", "", "Answers", 'the answer is not a "not found".'),
     "cited": Metric("cited", "", "Answers", "the share of its sentences with a footnote."),
     "supported": Metric(
-        "supported", "", "Answers", "the share of its sentences with a proposition that says them."
+        "supported", "", "Answers", "the share of its sentences that a proposition states."
     ),
     "context_relevance": Metric(
         "context", "", "Judged answers", "by the judge: the context is relevant to the question."
@@ -116,23 +115,23 @@ METRICS = {
         "relevant", "", "Judged answers", "by the judge: the answer is relevant to the question."
     ),
 }
-"""Of what reports show, by the name up to "@", in their order. The table for users is in
+"""The metrics that reports show, by name up to "@", in the order of the columns. The table for users is in
 docs/evaluation.md."""
 
 
 def kind_of(metric: str) -> str:
-    """A metric's name up to "@"."""
+    """Return a metric's name up to "@"."""
     return metric.partition("@")[0]
 
 
 def title_of(metric: str) -> str:
-    """What a metric's column is called: "R@5" of "recall@5"; a metric that is not ours as it is."""
+    """Return the title of a metric's column: "R@5" for "recall@5". Unknown metrics keep their names."""
     kind, at, number = metric.partition("@")
     return f"{METRICS[kind].title}{at}{number}" if kind in METRICS else metric
 
 
 def within_passages(retrievals: Retrievals) -> bool:
-    """Whether a strategy's units lie within the dataset's passages, so that passages can be counted."""
+    """Return whether nearly all results lie within the dataset's passages, so that these can be ranked."""
     results = sum(retrieval.results for retrieval in retrievals.values())
     return sum(retrieval.in_passage for retrieval in retrievals.values()) >= _MOSTLY * results
 
@@ -143,14 +142,14 @@ def score(
     in_passages: bool,
     depth: int,
 ) -> Scores:
-    """All metrics of a strategy that can be given.
+    """Compute all metrics that apply to a strategy's results.
 
     Args:
         dataset: The questions, with what is known about their answers.
-        retrievals: What was retrieved for each.
-        in_passages: Whether the strategy's results are passages of the dataset: only then are passages
-            counted.
-        depth: How many results were retrieved; metrics of more are not given.
+        retrievals: The assessed results of each question.
+        in_passages: Whether the strategy's results lie within the dataset's passages; recall@k and gold@k are
+            given only then.
+        depth: How many results were retrieved; metrics at a larger depth are left out.
     """
     answerable = {
         question.id: retrievals[question.id] for question in dataset.questions if question.answers
@@ -188,7 +187,7 @@ def _answer_scores(answerable: Retrievals) -> Scores:
 
 
 def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:
-    """MRR and nDCG of labelled documents; and, where each question needs several, how many are found."""
+    """Score labelled documents by MRR and nDCG and, if every question needs several, by support."""
     labels = {key: labelled for key, labelled in dataset.relevance.items() if key in retrievals}
     scores = rank_metrics(labels, {key: retrievals[key].documents for key in labels}, k)
     needed = {
@@ -201,7 +200,7 @@ def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Sco
 
 
 def _support_scores(needed: Mapping[str, set[str]], retrievals: Retrievals) -> Scores:
-    """Of the documents that each question needs, the share among the first k, and whether that is all."""
+    """Score the share of the needed documents among the first k, and whether all of them are."""
     scores: Scores = {}
     for k in SUPPORT_CUTS:
         shares = {
@@ -214,7 +213,7 @@ def _support_scores(needed: Mapping[str, set[str]], retrievals: Retrievals) -> S
 
 
 def _gold_scores(placed: Retrievals, k: int) -> Scores:
-    """MRR and nDCG of the gold passage as the only right result."""
+    """Score MRR and nDCG with the gold passage as the only right result."""
     scores: Scores = {f"mrr@{k}": {}, f"ndcg@{k}": {}}
     for key, retrieval in placed.items():
         rank = retrieval.gold_rank or math.inf
@@ -225,13 +224,13 @@ def _gold_scores(placed: Retrievals, k: int) -> Scores:
 
 
 def recall_within(retrievals: Retrievals, length: float) -> dict[str, float]:
-    """For each question, 1.0 if an answer is complete within a length of context, else 0.0."""
+    """Return 1.0 for each question with a complete answer within this length of context, else 0.0."""
     lengths = {key: retrieval.words for key, retrieval in retrievals.items()}
     return _within(lengths, length)
 
 
 def _within(values: Mapping[str, int | None], bound: float) -> dict[str, float]:
-    """1.0 where a value is there and no more than a bound, else 0.0."""
+    """Return 1.0 for values that exist and are at most the bound, else 0.0."""
     return {key: float(value is not None and value <= bound) for key, value in values.items()}
 
 
@@ -239,12 +238,12 @@ def _within(values: Mapping[str, int | None], bound: float) -> dict[str, float]:
 
 
 def normalise_answer(text: str, language: str = "en") -> str:
-    """An answer as exact match compares it.
+    """Normalise an answer for exact match.
 
-    English is treated as SQuAD's evaluation script does (Rajpurkar et al., 2016): lower case, no ASCII
-    punctuation, no articles, single spaces. Other languages keep their articles and lose all that Unicode
-    calls punctuation, and variants of width become one (NFKC); where words have no spaces between them,
-    spaces go as well, so that "「２０２３ 年」" and "2023年" are equal.
+    English is treated as in SQuAD's evaluation script (Rajpurkar et al., 2016): lower case, no ASCII
+    punctuation, no articles, single spaces. Other languages keep their articles, lose everything that Unicode
+    classifies as punctuation, and have their character widths unified (NFKC). Languages that write words
+    without spaces lose white space as well, so that "「２０２３ 年」" and "2023年" are equal.
 
     Args:
         text: The answer.
@@ -262,17 +261,17 @@ def normalise_answer(text: str, language: str = "en") -> str:
 
 
 def exact_match(answer: str, answers: Texts, language: str = "en") -> float:
-    """1.0 if a reader's answer equals one of the right ones once normalised, else 0.0."""
+    """Return 1.0 if a reader's answer equals a right one after normalisation, else 0.0."""
     rights = [normalise_answer(right, language) for right in answers]
     return float(normalise_answer(answer, language) in rights)
 
 
 def f1(answer: str, answers: Texts, language: str = "en") -> float:
-    """The F1 of a reader's answer and the nearest right one, over words (in Japanese over characters).
+    """Return the highest F1 of a reader's answer and a right one, over words (in Japanese, characters).
 
-    As in SQuAD's script, an answer of which nothing is left once normalised equals only another such one.
+    As in SQuAD's script, an answer that is empty after normalisation matches only another such answer.
     """
-    # normalised, words are separated by spaces, and characters by nothing
+    # normalised text has spaces between words, or in languages without spaces none at all
     split = list if language in WITHOUT_SPACES else str.split
     counts, *rights = (
         Counter(split(normalise_answer(text, language))) for text in (answer, *answers)

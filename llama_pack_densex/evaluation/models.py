@@ -1,4 +1,4 @@
-"""The models of an evaluation: each text is embedded once, and each prompt sent once, in later runs too."""
+"""The models of an evaluation. Each text is embedded once and each prompt sent once, across runs too."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from llama_pack_densex.propositionizers.replies import REASONS
 T = TypeVar("T")
 R = TypeVar("R")
 Step = Callable[[int, int], None]
-"""Called with how much is done, and how much there is to do."""
+"""A progress callback: called with the items done, and the items in all."""
 
-_BATCH = 512  # texts between two writes
-# what a model's vectors depend on besides its name
+_BATCH = 512  # texts embedded between two writes
+# settings that a model's vectors depend on, besides its name
 _SETTINGS = (
     "query_instruction",
     "text_instruction",
@@ -65,7 +65,7 @@ _SETTINGS = (
     "dimensions",
     "api_base",
 )
-AT_ONCE = 8  # requests to an LLM, and threads that wait for them
+AT_ONCE = 8  # concurrent requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
 _TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
 
@@ -75,16 +75,17 @@ def _no_step(done: int, total: int) -> None:
 
 
 class AskingFailed(Exception):  # not an error: the item is counted as failed
-    """An LLM gave no reply to one prompt, and may reply to others; the message says why."""
+    """An LLM gave no usable reply to a prompt, but may reply to others; the message says why."""
 
 
 def at_once(
     work: Callable[[T], R], items: Sequence[T], step: Step = _no_step, threads: int = AT_ONCE
 ) -> list[R | AskingFailed]:
-    """Do something with each of the items, some at a time.
+    """Call `work` with each of the items, several at a time.
 
     Returns:
-        In their order the results, or why there is none; if an LLM stops, all of them say so.
+        The results in the order of the items, or a failure where there is none. If an LLM stops, all are
+        failures.
     """
 
     def attempt(item: T) -> R | AskingFailed:
@@ -96,7 +97,7 @@ def at_once(
     results = []
     try:
         with ThreadPoolExecutor(threads) as pool:
-            for result in pool.map(attempt, items):  # an error cancels what has not begun
+            for result in pool.map(attempt, items):  # an error cancels work that has not begun
                 results.append(result)
                 step(len(results), len(items))
     except LLMError as error:
@@ -105,20 +106,20 @@ def at_once(
 
 
 class CachedEmbedding(BaseEmbedding):
-    """Another embedding model, each text of which is embedded once.
+    """Wraps an embedding model so that each text is embedded once.
 
-    Vectors are kept in SQLite by keys that are hashes: no text of a document is written.
+    Vectors are stored in SQLite under hashes: no text of a document is written.
 
     Args:
         inner: The model.
-        file: Where vectors are kept for later processes, created if it is missing; None keeps them in memory.
-        step: Called while many texts are embedded.
+        file: The file that keeps vectors for later processes, created if missing; None keeps them in memory.
+        step: The progress callback.
 
     Raises:
         OSError: The file cannot be used.
     """
 
-    seconds: float = Field(0.0, description="How long the model has worked.")
+    seconds: float = Field(0.0, description="Seconds that the model has taken to embed.")
     _inner: BaseEmbedding
     _step: Step
     _database: sqlite3.Connection
@@ -136,17 +137,17 @@ class CachedEmbedding(BaseEmbedding):
         stated = {name: str(value) for name, value in settings.items() if value is not None}
         self._salt = json.dumps([self.identity, stated])
         try:
-            # threads of a model's batches take turns
+            # batches are embedded in several threads, which take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute(_TABLE)
         except sqlite3.Error as error:
             raise OSError(
-                f"{file}: no embeddings can be kept ({error}): delete it, or use another folder"
+                f"{file}: embeddings cannot be cached here ({error}): delete it, or use another folder"
             ) from error
 
     @property
     def identity(self) -> str:
-        """Which model it is."""
+        """The identity of the wrapped model."""
         return embed_model_identity(self._inner)
 
     def close(self) -> None:
@@ -154,13 +155,13 @@ class CachedEmbedding(BaseEmbedding):
         self._database.close()
 
     def take_requested(self) -> list[str]:
-        """The texts (not questions) that were requested since the last call."""
-        taken = self._requested
+        """Return the texts (not questions) that were requested since the last call."""
+        requested = self._requested
         self._requested = []
-        return taken
+        return requested
 
     def embed_queries(self, queries: Sequence[str]) -> list[list[float]]:
-        """Embed questions, `num_workers` of the model at a time."""
+        """Embed questions, as many at a time as the model's `num_workers`."""
         return self._vectors("query", queries, self._embed_queries)
 
     def _embed_queries(self, queries: list[str]) -> list[list[float]]:
@@ -192,7 +193,7 @@ class CachedEmbedding(BaseEmbedding):
             vectors |= dict(
                 self._database.execute("SELECT key, vector FROM vectors WHERE key = ?", (key,))
             )
-        # texts of like length together: a model pads a batch to its longest text
+        # sorted by length, because a model pads a batch to its longest text
         missing = sorted((text for text, key in keys.items() if key not in vectors), key=len)
         for number, batch in enumerate(iter_batch(missing, _BATCH)):
             self._step(_BATCH * number, len(missing))
@@ -216,24 +217,24 @@ class CachedEmbedding(BaseEmbedding):
 
 
 class KeptLLM(CustomLLM):
-    """Wraps an LLM: each prompt is sent once, within rate limits and a budget, and is retried.
+    """Wraps an LLM so that each prompt is sent once, within rate limits and a budget, with retries.
 
-    Replies come without a model's thoughts.
+    Thoughts of a reasoning model are removed from its replies.
 
-    Query engines, evaluators and TruLens use it as any other LLM, from any thread. Once something has stopped
-    it, such as the budget, it answers no more.
+    Query engines, evaluators and TruLens use it like any other LLM, from any thread. Once it is stopped, for
+    example by the budget, it sends no further requests.
 
     Args:
         llm: The LLM.
-        file: Where replies are cached for later processes; None keeps them in memory.
+        file: The file that caches replies for later processes; None keeps them in memory.
         max_cost: US dollars that it may cost before it stops; None means no limit.
-        stand_in: A reply to every prompt that is not cached; then nothing is sent, and `figures` estimate
-            what would be.
-        limits: The limits of its provider. Default: 8 requests at a time.
-        prices: Prices beside, or in place of, the list prices.
+        stand_in: A reply to every prompt that is not cached. Nothing is sent then, and `figures` is an
+            estimate.
+        limits: The limits of the provider. Default: 8 requests at a time.
+        prices: Prices that extend or replace the list prices.
 
     Raises:
-        ValueError: There is a `max_cost`, and the model's price is not known.
+        ValueError: There is a `max_cost`, but the model's price is not known.
 
     Example:
         >>> from pathlib import Path
@@ -275,7 +276,7 @@ class KeptLLM(CustomLLM):
 
     @classmethod
     def of(cls, llm: LLM | None, file: Path, max_cost: float | None) -> KeptLLM | None:
-        """An LLM that is kept, unless it is already, or there is none."""
+        """Wrap an LLM, unless it is wrapped already or None."""
         return llm if llm is None or isinstance(llm, KeptLLM) else cls(llm, file, max_cost)
 
     @property
@@ -285,12 +286,12 @@ class KeptLLM(CustomLLM):
 
     @property
     def stopped(self) -> LLMError | None:
-        """Why it asks no more, such as its budget."""
+        """The error that stopped it, such as an exhausted budget; None if it is not stopped."""
         return self._stop.error
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far.
+        """The figures of its requests so far.
 
         Example:
             >>> llm.figures.usage.requests
@@ -299,21 +300,21 @@ class KeptLLM(CustomLLM):
         return self._sender.meter.figures(self.metadata.model_name)
 
     def ask(self, prompt: Sequence[ChatMessage], part: str = "") -> str:
-        """Ask for the reply to some messages.
+        """Return the reply to a prompt.
 
         Args:
             prompt: The messages.
-            part: What a reply's length is estimated from, for the budget; nothing where replies are short.
+            part: The text from whose length the budget estimates that of the reply; "" if replies are short.
 
         Raises:
-            AskingFailed: There is no reply to this prompt.
-            LLMError: There will be none to others either: the budget is used up, or the provider refuses the
-                key or the settings, or does not answer.
+            AskingFailed: There is no usable reply to this prompt.
+            LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings,
+                or does not answer.
         """
         text = "\n\n".join(message.content or "" for message in prompt)
         request = LLMRequest(text, part, prompt)
         answer = self._send if self._stand_in is None else self._expected
-        # so that nothing is sent twice at a time
+        # one lock per prompt, so that concurrent calls send it once
         with self._locks.setdefault(text, threading.Lock()):
             if text not in self._replies:
                 self._replies[text] = answer(request)
@@ -330,7 +331,7 @@ class KeptLLM(CustomLLM):
         return reply
 
     def _expected(self, request: LLMRequest) -> str:
-        """The cached reply, or what stands in for it, counted as if it had been sent for."""
+        """Return the cached reply or the stand-in, counted as if the request had been sent."""
         cache = self._sender.cache
         cached = cache and cache.get(self._sender.key(request))
         stand_in = self._stand_in or ""

@@ -1,9 +1,9 @@
-"""The report as one HTML file that needs nothing else: no server, no network, no fonts.
+"""The report as one self-contained HTML file: it needs no server, no network and no fonts.
 
-`page/` holds the page's markup (Jinja2), style and script; this module puts the figures in. Whatever comes
-from documents, questions or strategies is text: escaped where it becomes markup, and never markup in the
-script, which gets it as JSON. The page's security policy forbids all other scripts and styles by their
-hashes, and every request.
+`page/` holds the page's markup (Jinja2), style and script; this module fills in the figures. Everything that
+comes from documents, questions or strategies is treated as text: it is escaped in markup, and the script gets
+it as JSON and never makes markup of it. The page's security policy allows only the page's own script and
+style, by their hashes, and forbids every request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup  # what jinja2 escapes with
+from markupsafe import Markup  # the library that jinja2 escapes with
 
 from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
 from llama_pack_densex.evaluation.strategies import built_in_strategies
@@ -30,23 +30,23 @@ Json = Mapping[str, Any]
 NOT_GIVEN = "–"
 
 _BARS = {"recall": "Answer string", "gold": "{gold}"}
-_IN_TABLE = (50, 100, 200, 500)  # lengths of context; plots show more
+_IN_TABLE = (50, 100, 200, 500)  # lengths of context in the table; plots show more
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
 _POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SHOWN_FIRST = 8  # strategies; a click shows the others
+_SHOWN_FIRST = 8  # strategies shown at first; a click shows the others
 _SCRIPT_FIELDS = ("rank", "gold_rank", "words", "answer")
-# What XML 1.0 has no way to write: control characters and halves of surrogate pairs.
+# characters that XML 1.0 cannot represent: control characters and lone surrogates
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def render(report: Json) -> str:
-    """Write the page.
+    """Render the page.
 
     Args:
-        report: What `Report.to_dict()` returns.
+        report: The report, as `Report.to_dict()` returns it.
 
     Returns:
         The HTML document, to be saved as UTF-8.
@@ -76,7 +76,7 @@ def render(report: Json) -> str:
         policy=_POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),
         script=Markup(script),
-        # no text in it can end it: neither `</script>` nor `<!--`
+        # without "<", no text in the data can end the script element (`</script>`, `<!--`)
         data=Markup(data.replace("<", "\\u003c")),
         headline=headline,
         first=first,
@@ -88,33 +88,33 @@ def render(report: Json) -> str:
         best=_best(strategies),
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
-    # half a character in the JSON becomes its escape
+    # a lone surrogate in the JSON becomes its escape
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def share(value: float | None) -> str:
-    """A metric between 0 and 1, three digits behind the point."""
+    """Format a metric between 0 and 1 with three decimals."""
     return NOT_GIVEN if value is None else f"{value:.3f}"
 
 
 def difference(value: float) -> str:
-    """A difference with its sign."""
+    """Format a difference with its sign and three decimals."""
     written = f"{value:+.3f}".replace("-", "−")
     return "0.000" if written[1:] == "0.000" else written
 
 
 def p_value(value: float) -> str:
-    """A p-value, three digits behind the point or the bound it is below."""
+    """Format a p-value with three decimals, or as "< 0.001"."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def count(value: float | None) -> str:
-    """A whole number with its thousands apart."""
+    """Format a number, rounded to a whole one, with thousands separators."""
     return NOT_GIVEN if value is None else f"{round(value):,}"
 
 
 def amount(value: float | None) -> str:
-    """A measured amount: three significant digits, and none behind the point from 100 on."""
+    """Format a measured amount: two decimals below 10, one below 100, none above."""
     if value is None or abs(value) >= 100:
         return count(value)
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -125,7 +125,7 @@ def _page_file(name: str) -> str:
 
 
 def _clean(value: object) -> object:
-    """Without the characters that neither HTML nor UTF-8 can hold."""
+    """Replace the characters that neither HTML nor UTF-8 can represent."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return _NOT_IN_XML.sub("\ufffd", value)
     return value
@@ -148,7 +148,7 @@ def _digest(source: str) -> str:
 
 
 def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str]) -> Json:
-    """The report as the page's script reads it: each text is there once, however many strategies found it."""
+    """Return the report for the page's script; a text that several strategies found is stored once."""
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
@@ -169,7 +169,7 @@ def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str
 
 
 def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[str]:
-    """The strategies shown at first: those that the verdict names, the user's own, and the first others."""
+    """Return the strategies shown at first: those that the verdict names, the user's own, then the others."""
     names = [strategy["name"] for strategy in strategies]
     named = [pair[which] for which in ("first", "second") for pair in headline]
     own = [name for name in names if name not in built_in_strategies()]
@@ -177,17 +177,17 @@ def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[s
 
 
 def _columns(report: Json) -> list[str]:
-    """The metrics in the table, those of one group together."""
+    """Return the metrics in the table, those of one kind together, in the order of `METRICS`."""
     lengths = report["settings"]["lengths"]
     plotted = {f"answer_recall@{length}" for length in lengths if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
-    order = [*METRICS, *map(kind_of, keys)]  # others come last
+    order = [*METRICS, *map(kind_of, keys)]  # unknown metrics come last
     shown = [key for key in keys if key not in plotted]
     return sorted(shown, key=lambda key: order.index(kind_of(key)))
 
 
 def _labelled(shown: Sequence[str]) -> list[dict[str, str]]:
-    """What the columns are called: the first of a kind "R@1", the next ones "@5", to be narrow."""
+    """Label the columns: the first of a kind is "R@1", the next ones are "@5", to keep them narrow."""
     columns = []
     kind_before = ""
     for key in shown:
@@ -199,20 +199,20 @@ def _labelled(shown: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _groups(shown: Sequence[str], names: Mapping[str, str]) -> Mapping[str, int]:
-    """The headings above the columns, with the number of columns below each."""
+    """Return the headings above the columns, with the number of columns below each."""
     metrics = [METRICS.get(kind_of(key)) for key in shown]
     return Counter(metric.group.format(**names) if metric else "Other" for metric in metrics)
 
 
 def _legend(shown: Sequence[str], names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What the columns are called, and what they mean."""
+    """Return the names of the metrics shown, and their explanations."""
     kinds = dict.fromkeys(kind_of(key) for key in shown)
     metrics = [METRICS[kind] for kind in kinds if kind in METRICS]
     return [(metric.name, metric.meaning.format(**names)) for metric in metrics]
 
 
 def _best(strategies: Sequence[Json]) -> dict[str, str]:
-    """Metric to its best value as written: what looks equal is equally good. Absent if all look equal."""
+    """Return the best value of each metric as formatted, unless all strategies show the same value."""
     values = defaultdict(list)
     for strategy in strategies:
         for key, value in strategy["metrics"].items():
@@ -224,7 +224,7 @@ def _best(strategies: Sequence[Json]) -> dict[str, str]:
 
 
 def _headline(report: Json) -> list[Json]:
-    """The strategy that is compared with all others against the best alternative, metric by metric."""
+    """Return, for each metric, the comparison of our main strategy with the best alternative."""
     by_name = {strategy["name"]: strategy for strategy in report["strategies"]}
     best: dict[str, Json] = {}
     for pair in report["comparisons"]:

@@ -1,4 +1,4 @@
-"""How near propositions come to others of the same passages: F1 of sets (Dense X Retrieval, appendix B)."""
+"""Propositions scored against a reference for the same passages: F1 of sets (Dense X Retrieval, app. B)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Matrix = npt.NDArray[np.float64]
 Texts = Sequence[str]
 Recorded = tuple[Passage, Texts]
 
-_SHOWN = 60  # characters of a passage that is named
+_SHOWN = 60  # characters of a passage that the report names
 
 
 @dataclass(frozen=True)
 class SetScore:
-    """How near a set of propositions comes to another of the same passage; all are 0 where it has none."""
+    """The scores of a passage's propositions against its reference; all are 0 if none were predicted."""
 
     precision: float = 0.0
     recall: float = 0.0
@@ -49,15 +49,15 @@ class SetScore:
 
 @dataclass(frozen=True)
 class SetShape:
-    """What the propositions of passages are like.
+    """Statistics of a set of propositions.
 
     Args:
-        name: The file, or what made them.
-        propositions: How many there are.
-        a_passage: How many a passage, on average.
-        length: The words of one (in languages without spaces the characters), on average.
-        failing: By check, the share of propositions that it finds fault with (see `check_propositions`); for
-            coverage, the share of passages that say what no proposition does.
+        name: The file, or the class of the propositionizer.
+        propositions: The number of propositions.
+        a_passage: The mean number of propositions per passage.
+        length: The mean length of a proposition in words (in languages without spaces, in characters).
+        failing: By check (see `check_propositions`), the share of propositions with a finding; for coverage,
+            the share of passages that state something that no proposition does.
     """
 
     name: str
@@ -69,18 +69,18 @@ class SetShape:
 
 @dataclass(frozen=True)
 class PropositionReport:
-    """How near predicted propositions come to a reference.
+    """The scores of predicted propositions against a reference.
 
     Args:
-        passages: How many passages of the reference were scored.
-        similarity: What measures the similarity of two propositions.
+        passages: The number of passages in the reference.
+        similarity: The measure of similarity of two propositions.
         scores: "precision", "recall" and "f1", each the mean over the reference's passages.
         intervals: Their 95 % confidence intervals.
         length_unit: "words" or "characters".
-        predicted: What the predicted propositions are like, of passages that both have.
-        reference: What the reference's are like.
-        missing: Passages of the reference that the prediction has nothing of; they count as 0.
-        extra: Passages that the reference has nothing of; they do not count.
+        predicted: Statistics of the predicted propositions, over the passages that both have.
+        reference: Statistics of the reference's propositions.
+        missing: Passages of the reference that the prediction lacks; they score 0.
+        extra: Passages that the reference lacks; they are ignored.
     """
 
     passages: int
@@ -99,22 +99,22 @@ def score_propositions(
     reference: Path,
     similarity: EmbeddingSimilarity | BertScoreSimilarity,
 ) -> PropositionReport:
-    """Score propositions against others of the same passages, as Dense X Retrieval does.
+    """Score propositions against a reference for the same passages, as Dense X Retrieval does.
 
     Precision, recall and F1 are computed for each passage (appendix B), and averaged over the reference's
     passages. The paper defines them for one passage and gives one number for 1,000 of them, which we take to
-    be that mean. Its similarity is BERTScore with roberta-large; it does not say whether that is rescaled by
-    a baseline, so that its 0.822 cannot be compared with certainty.
+    be that mean. Its similarity is BERTScore with roberta-large; it does not say whether it is rescaled with
+    a baseline, so scores cannot be compared with its 0.822 with certainty.
 
     Args:
-        predicted: A recorded file (JSONL with title, text and propositions), or a propositionizer, which
-            makes those of the reference's passages.
+        predicted: A recorded file (JSONL with title, text and propositions), or a propositionizer, which is
+            run on the reference's passages.
         reference: A recorded file. Passages are matched by their text, ignoring white space and the width of
             characters.
         similarity: `EmbeddingSimilarity` or `BertScoreSimilarity`.
 
     Raises:
-        ValueError: A line is no passage with propositions, or the files have no passage in common.
+        ValueError: A line is not a passage with propositions, or the files have no passage in common.
         OSError: A file cannot be read.
 
     Example:
@@ -178,7 +178,7 @@ def _predict(
 
 
 def _only_in(recorded: Mapping[str, Recorded], other: Mapping[str, Recorded]) -> list[str]:
-    """Names of the passages that the other has nothing of."""
+    """Return a title and excerpt for each passage that the other lacks."""
     names = []
     for key, (passage, _) in recorded.items():
         if key not in other:
@@ -189,15 +189,16 @@ def _only_in(recorded: Mapping[str, Recorded], other: Mapping[str, Recorded]) ->
 
 
 def set_score(similarities: Matrix) -> SetScore:
-    """The precision, recall and F1 of a set of propositions (Dense X Retrieval, appendix B).
+    """Return the precision, recall and F1 of a set of propositions (Dense X Retrieval, appendix B).
 
     Args:
-        similarities: How alike each predicted proposition (a row) and each of the reference (a column) are.
+        similarities: The similarity of each predicted proposition (a row) to each reference proposition (a
+            column).
 
     Returns:
-        Precision: over the predicted propositions, the mean similarity to the one of the reference that is
-            most alike.
-        Recall: the same over the reference's. F1: their harmonic mean.
+        Precision: the mean, over the predicted propositions, of the similarity to the most similar reference
+            proposition.
+        Recall: the same over the reference propositions. F1: the harmonic mean of both.
     """
     precision = float(similarities.max(axis=1).mean())
     recall = float(similarities.max(axis=0).mean())
@@ -206,14 +207,14 @@ def set_score(similarities: Matrix) -> SetScore:
 
 
 class EmbeddingSimilarity:
-    """The cosine of two propositions' embeddings.
+    """The cosine similarity of two propositions' embeddings.
 
     Args:
-        model: As `embed_model` of the pack; both propositions are embedded as texts, not as queries.
+        model: As the pack's `embed_model`; both propositions are embedded as texts, not as queries.
 
     Raises:
         ValueError: There is no such model, or none is named and there is no default.
-        ImportError: Its package is not installed.
+        ImportError: The model's package is not installed.
 
     Example:
         >>> from llama_index.core import MockEmbedding
@@ -227,14 +228,15 @@ class EmbeddingSimilarity:
         resolved, phrase = resolve_embed_model(model)
         if not resolved:
             raise ValueError(
-                f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score"
+                f"the embedding model is {phrase}: name one (--embed-model), or pass --bert-score"
             )
         self._model = resolved
         self.name = f"cosine of {embed_model_identity(resolved)}"
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
-        """The similarity of each predicted text (a row) and each reference text (a column), an array of shape
-        (predicted, reference).
+        """Return the similarity of each predicted text (a row) and each reference text (a column).
+
+        The array has the shape (predicted, reference).
 
         Example:
             >>> similarity.matrix(["Miso is salty."], ["Miso is salty."]).round(3).tolist()
@@ -246,11 +248,11 @@ class EmbeddingSimilarity:
 
 
 class BertScoreSimilarity:
-    """BERTScore's F1 (Zhang et al., 2020), without idf and without rescaling by a baseline.
+    """BERTScore's F1 (Zhang et al., 2020), without idf weighting and without rescaling by a baseline.
 
     Args:
         model: A name on the Hugging Face Hub, such as "roberta-large", which the paper uses, or a folder.
-        num_layers: The layer whose vectors are compared; None for the models that bert-score knows.
+        num_layers: The layer whose vectors are compared; None for bert-score's choice, if it knows the model.
 
     Raises:
         ImportError: bert-score is not installed.
@@ -274,23 +276,23 @@ class BertScoreSimilarity:
         try:
             self._scorer = library.BERTScorer(model_type=model, num_layers=layer)
         except (OSError, AssertionError, ValueError) as error:
-            raise ValueError(
-                f"BERTScore cannot be had of {model!r}, layer {layer}: {error}"
-            ) from error
+            raise ValueError(f"BERTScore cannot use {model!r}, layer {layer}: {error}") from error
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
-        """The similarity of each predicted text (a row) and each reference text (a column)."""
+        """Return the similarity of each predicted text (a row) and each reference text (a column)."""
         rows, columns = zip(*product(predicted, reference), strict=True)
         f1 = self._scorer.score(list(rows), list(columns))[2]
         return np.asarray(f1, dtype=np.float64).reshape(len(predicted), len(reference))
 
 
 def read_recorded(path: Path) -> dict[str, Recorded]:
-    """The passages of a recorded file that have propositions, by key; a passage's last line counts.
+    """Read the passages of a recorded file that have propositions, keyed by their normalised text.
+
+    If several lines have the same passage, the last one counts.
 
     Raises:
-        ValueError: A line is no passage with propositions, or there is none.
+        ValueError: A line is not a passage with propositions, or no passage has any.
         OSError: The file cannot be read.
     """
     recorded: dict[str, Recorded] = {}

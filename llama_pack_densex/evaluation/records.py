@@ -1,4 +1,4 @@
-"""Records of JSON, JSONL, CSV, TSV and Parquet files, each knowing where it stands."""
+"""Records of JSON, JSONL, CSV, TSV and Parquet files, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class DatasetError(ValueError):
         ...     read_dataset("questions.jsonl")
         ... except DatasetError as error:
         ...     print(error)
-        questions.jsonl: these are questions alone: pass `documents`, their folder or a corpus; ...
+        questions.jsonl: these are questions without documents: pass `documents`, a folder or a corpus; ...
     """
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record with its place, for errors.
+    """A record, and its place for error messages.
 
     Args:
-        fields: Its fields by name.
-        where: Such as "questions.jsonl, line 3".
+        fields: The record's fields by name.
+        where: The place, such as "questions.jsonl, line 3".
     """
 
     fields: dict[str, Any]
@@ -53,7 +53,7 @@ class Record:
         return self.text("title", default="")
 
     def text(self, *names: str, default: str | None = None) -> str:
-        """The first of these fields that is present, as text; numbers are written out.
+        """Return the first of these fields that is present, as text; whole numbers become text.
 
         Raises:
             DatasetError: None of them is present and there is no default, or it is not text.
@@ -65,16 +65,18 @@ class Record:
             return default
         value = self.fields[name]
         if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise self.error(f"{name} is {type(value).__name__}, and text is expected")
+            raise self.error(f"{name} is {type(value).__name__}, but text is expected")
         return str(value)
 
     def texts(self, *names: str, is_cell: bool = False) -> tuple[str, ...]:
-        """The first of these fields that is present, a list of texts or a single text; empty if none is.
+        """Return the texts of the first of these fields that is present; empty if none is.
+
+        The field is a list of texts or a single text. Blank texts and repeated ones are left out.
 
         Args:
             *names: The fields.
-            is_cell: Whether a single text is the cell of a table, which may hold a list or texts separated by
-                "|".
+            is_cell: Whether a single text is the cell of a table, which may hold a list, or texts separated
+                by "|".
 
         Raises:
             DatasetError: It is neither a text nor a list of texts.
@@ -88,7 +90,7 @@ class Record:
         return tuple(dict.fromkeys(text for text in value if text.strip()))
 
     def answers(self) -> tuple[str, ...]:
-        """The texts of the field `answers` or `answer`.
+        """Return the texts of the field `answers` or `answer`.
 
         Raises:
             DatasetError: It is something else.
@@ -96,7 +98,7 @@ class Record:
         return self.texts("answers", "answer", is_cell=True)
 
     def records(self, name: str) -> list[Record]:
-        """A field that is a list of objects.
+        """Return a field that is a list of objects, as records.
 
         Raises:
             DatasetError: It is something else.
@@ -108,7 +110,7 @@ class Record:
         return [object_record(item, f"{where}[{number}]") for number, item in enumerate(items)]
 
     def error(self, problem: str) -> DatasetError:
-        """An error about this record."""
+        """Return an error about this record."""
         return DatasetError(f"{self.where}: {problem}")
 
     def _present(self, names: Sequence[str]) -> str | None:
@@ -116,13 +118,13 @@ class Record:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Read a file's records by its name's ending, which may be followed by ".gz".
+    """Read a file's records; its suffix names the format, and ".gz" may follow.
 
     A JSON file is a list of objects, or one object. CSV and TSV files have a header.
 
     Raises:
-        DatasetError: The file is damaged, or its ending is not supported.
-        OSError: It cannot be read.
+        DatasetError: The file is damaged, or its suffix is not supported.
+        OSError: The file cannot be read.
     """
     reader = _READERS.get(_suffix(path))
     if reader is None:
@@ -131,13 +133,13 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def object_record(value: object, where: str) -> Record:
-    """A JSON object, or another mapping, as a record.
+    """Make a record of a JSON object, or of another mapping.
 
     Raises:
-        DatasetError: It is something else.
+        DatasetError: The value is something else.
     """
     if not isinstance(value, Mapping):
-        raise DatasetError(f"{where}: expected a JSON object, and this is {type(value).__name__}")
+        raise DatasetError(f"{where}: expected a JSON object, but this is {type(value).__name__}")
     return Record(dict(value), where)
 
 
@@ -157,7 +159,7 @@ def _json_objects(path: Path) -> Iterator[Record]:
 
 
 def _table_rows(path: Path) -> Iterator[Record]:
-    """The rows of a CSV or TSV file, delimited by tabs (as DPR's question files are), commas or semicolons.
+    """Yield the rows of a CSV or TSV file, delimited by tabs (as in DPR's files), commas or semicolons.
 
     Without a header, as in DPR's *.qa.csv, a row is a question and its list of answers as Python writes it.
     """
@@ -179,7 +181,7 @@ def _table_rows(path: Path) -> Iterator[Record]:
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a table that have cells, each with its first line's number."""
+    """Yield the rows of a table that are not empty, each with the number of its first line."""
     text = _decoded(path)
     first_line = text.partition("\n")[0]
     delimiter = "\t" if "\t" in first_line else max(",;", key=first_line.count)
@@ -220,12 +222,12 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
 
 
 def _suffix(path: Path) -> str:
-    """A file name's ending in lower case, without ".gz"."""
+    """Return a file name's suffix in lower case, ignoring ".gz"."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _decoded(path: Path) -> str:
-    """A file's text: UTF-8, whether or not it is gzipped; CSV also in whatever encoding Excel writes."""
+    """Return a file's text, gunzipped if need be: UTF-8, or for CSV any encoding that Excel writes."""
     data = path.read_bytes()
     if path.name.lower().endswith(".gz"):
         try:
@@ -256,12 +258,12 @@ def _parsed(path: Path, text: str, line: int = 1) -> Any:
         ) from error
     except RecursionError as error:
         raise DatasetError(
-            f"{path}, line {line}: expected JSON, and this is nested too deeply"
+            f"{path}, line {line}: expected JSON, but this is nested too deeply"
         ) from error
 
 
 def _listed(cell: str) -> list[Any]:
-    """The texts in a cell: a list as JSON or Python writes it, or texts separated by "|"."""
+    """Split a cell into its texts: a list as JSON or Python writes it, or texts separated by "|"."""
     if cell.lstrip().startswith("["):
         for parse in (json.loads, ast.literal_eval):
             try:

@@ -1,4 +1,4 @@
-"""What a comparison found."""
+"""The report of a comparison: its data model, and its forms as JSON, CSV, HTML and text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llama_pack_densex.evaluation.significance import Comparison
 from llama_pack_densex.text import markup
 
 FORMAT = 1
-"""Of report.json; a number more where a reader of the old one would not understand it."""
+"""The version of report.json, raised when readers of the old version could not read the new one."""
 COMPARED = (
     "recall@1",
     "recall@5",
@@ -26,22 +26,22 @@ COMPARED = (
 )
 """The metrics whose differences are tested."""
 MAIN = (*COMPARED, "answer_recall", "ndcg@10")
-"""Those of a table that has little room."""
+"""The metrics in a table with little room."""
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What was asked about.
+    """The dataset of a comparison.
 
     Args:
-        name: What the dataset is called.
+        name: The dataset's name.
         language: "en", "ja", ...
-        documents: How many.
-        passages: How many.
-        questions: How many.
-        length_unit: "words" or "characters": what lengths of context count.
+        documents: The number of documents.
+        passages: The number of passages.
+        questions: The number of questions.
+        length_unit: The unit of context lengths: "words" or "characters".
         hash: SHA-256 of documents, passages, questions and answers.
-        gold: What questions name, and gold@k, MRR and nDCG count: the "passage" that holds the answer, or
+        gold: What questions name as gold, for gold@k, MRR and nDCG: the "passage" that holds the answer, or
             only the "document".
     """
 
@@ -57,17 +57,17 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How the comparison was run.
+    """The settings of a comparison.
 
     Args:
-        embed_model: The embedding model; None: there was none.
-        propositionizer: Where propositions came from; None: there were none.
-        llm: What wrote contextual headers; None: title and headings did.
-        reader_llm: What answered for EM and F1; None: nothing did.
-        judge_llm: What judged answers; None: nothing did.
-        depth: How many distinct results the metrics of rankings look at.
-        lengths: The l of `answer_recall@l`.
-        versions: Of the packages and of Python.
+        embed_model: The embedding model; None if there was none.
+        propositionizer: The source of the propositions; None if there was none.
+        llm: The LLM that wrote contextual headers; None if they were made from title and headings.
+        reader_llm: The LLM that answered for EM and F1; None if there was none.
+        judge_llm: The LLM that judged answers; None if there was none.
+        depth: How many distinct results rankings consist of.
+        lengths: The values of l in `answer_recall@l`.
+        versions: The versions of the packages and of Python.
     """
 
     embed_model: str | None
@@ -82,19 +82,18 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a strategy costs.
+    """The cost of a strategy.
 
     Args:
-        units: Searched units.
-        tokens: Their tokens; None where they were not counted.
-        index_seconds: Parsing and indexing, without the embedding model.
-        query_ms: The median search, without embedding the question.
+        units: The number of units that are searched.
+        tokens: The tokens in these units; None if they were not counted.
+        index_seconds: The seconds for parsing and indexing, without the embedding model.
+        query_ms: The median milliseconds per search, without embedding the question.
         context_words: The mean length of the default context.
-        context_k: How many nodes it consists of; None if the retriever decides.
-        llm_calls: Replies of LLMs that its index and its reader use, those included that were kept from
-            earlier runs.
-        llm_tokens: Tokens that were sent for them and came back in this run.
-        llm_dollars: What these cost in US dollars; None where a price is not known.
+        context_k: The number of nodes in it; None if the retriever decides.
+        llm_calls: The number of LLM replies that the strategy used, including cached ones.
+        llm_tokens: The tokens sent and received for them in this run.
+        llm_dollars: The cost of these in US dollars; None if a price is unknown.
     """
 
     units: int
@@ -113,13 +112,13 @@ class StrategyResult:
     """A strategy's figures.
 
     Args:
-        name: Its name.
+        name: The strategy's name.
         description: How it was set up.
-        ours: Whether it is one of ours.
-        metrics: Metric to mean; None where it cannot be given.
-        intervals: Metric to its confidence interval, for those that are given.
-        cost: What it costs.
-        failed: Metric to how many answers or verdicts failed, and are not counted in it; where any did.
+        ours: Whether it is one of the pack's own.
+        metrics: Metric to mean; None if it does not apply to the strategy.
+        intervals: Metric to confidence interval, for metrics that have a mean.
+        cost: The strategy's cost.
+        failed: Metric to the number of answers or verdicts that failed and are not counted, if any did.
     """
 
     name: str
@@ -133,7 +132,7 @@ class StrategyResult:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A strategy that was left out, and why."""
+    """A strategy that was left out, and the reason."""
 
     name: str
     reason: str
@@ -141,17 +140,17 @@ class Skipped:
 
 @dataclass(frozen=True)
 class EqualContext:
-    """One of ours, cut to the mean length of another strategy's default context.
+    """One of our strategies, cut to the mean length of another strategy's default context.
 
     Args:
-        first: Ours.
-        second: The other.
-        words: The other's mean length of context.
-        first_recall: The share of questions with an answer within that length of ours.
-        second_recall: The share with an answer in the other's context.
-        difference: The first minus the second.
-        p_value: Of the paired randomisation test.
-        questions: How many.
+        first: The name of our strategy.
+        second: The name of the other strategy.
+        words: The mean length of the other strategy's context.
+        first_recall: The share of questions with an answer within that length of our context.
+        second_recall: The share of questions with an answer in the other's context.
+        difference: The first recall minus the second.
+        p_value: The p-value of the paired randomisation test.
+        questions: The number of questions.
     """
 
     first: str
@@ -166,14 +165,14 @@ class EqualContext:
 
 @dataclass(frozen=True)
 class QuestionResult:
-    """A question, and by strategy what was found.
+    """A question, and what each strategy found.
 
     Args:
-        id: Its id.
-        question: Its text.
+        id: The question's id.
+        question: The question's text.
         answers: The right answers.
         document: The title of the document that holds the answer; "" if unknown.
-        found: Strategy to what it found.
+        found: Strategy to the assessment of its results.
     """
 
     id: str
@@ -188,13 +187,13 @@ class Report:
     """A comparison of strategies over the same documents, questions and embeddings.
 
     Args:
-        dataset: What was asked about.
-        settings: How it was run.
-        strategies: Those that were run, in order.
-        skipped: Those that were left out.
-        comparisons: The pack's main strategy against each other one.
-        equal_context: The pack's strategies against each other one, at equal length of context.
-        questions: Question by question.
+        dataset: The dataset.
+        settings: The settings of the comparison.
+        strategies: The strategies that were run, in order.
+        skipped: The strategies that were left out.
+        comparisons: The pack's main strategy against every other one.
+        equal_context: Each of the pack's strategies against each other strategy, at equal context length.
+        questions: The results question by question.
 
     Example:
         >>> from llama_pack_densex import compare, load_sample
@@ -229,7 +228,7 @@ class Report:
         return list(dict.fromkeys(lost))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values: what report.json holds.
+        """Return the report as JSON values, as in report.json.
 
         Example:
             >>> report.to_dict()["dataset"]["questions"]
@@ -242,7 +241,7 @@ class Report:
         return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
 
     def to_json(self) -> str:
-        """The report as JSON.
+        """Return the report as JSON.
 
         Example:
             >>> import json
@@ -252,7 +251,7 @@ class Report:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def to_csv(self) -> str:
-        """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs.
+        """Return the strategies' figures as CSV: one row each, with metrics, their intervals, and costs.
 
         Example:
             >>> report.to_csv().splitlines()[0].split(",")[:3]
@@ -274,7 +273,7 @@ class Report:
         return out.getvalue()
 
     def to_html(self) -> str:
-        """The report as one page that needs no network.
+        """Return the report as one HTML page that needs no network.
 
         Example:
             >>> report.to_html()[:15]
@@ -302,18 +301,18 @@ class Report:
         """
         contents = {
             "report.json": self.to_json(),
-            # the mark says to spreadsheets that it is UTF-8
+            # the byte-order mark tells spreadsheets that it is UTF-8
             "report.csv": f"\ufeff{self.to_csv()}",
             "report.html": self.to_html(),
         }
         Path(folder).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            # a lone surrogate of a document becomes its escape, which JSON reads back
+            # a lone surrogate from a document becomes its escape, which JSON parsers decode
             Path(folder, name).write_bytes(content.encode("utf-8", "backslashreplace"))
         return [Path(folder, name) for name in contents]
 
     def table(self) -> list[dict[str, str]]:
-        """The main figures as text: one row for each strategy, "" for figures that cannot be given.
+        """Return the main figures as text: one row per strategy, "" for figures that do not apply.
 
         Example:
             >>> report.table()[0]["strategy"]

@@ -1,4 +1,4 @@
-"""Run files and relevance labels, as TREC and ranx write them; runs scored and compared with each other.
+"""Run files and relevance labels in TREC's and ranx's formats, and the scoring and comparison of runs.
 
 Nothing here needs LlamaIndex, which takes seconds to import.
 """
@@ -21,30 +21,30 @@ from llama_pack_densex.evaluation.significance import (
     randomisation_test,
 )
 
-# by the first bytes of a file
+# compression by a file's first bytes
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
-_SHORT = 15  # numba sorts by insertion where the last place is less than this after the first
+_SHORT = 15  # numba uses insertion sort if the last index is less than this above the first
 
 Run = dict[str, dict[str, float]]
 """Question id to document id to score, in the order of the file."""
 Qrels = dict[str, dict[str, int]]
-"""Question id to document id to label, above 0 for what is relevant."""
+"""Question id to document id to label, above 0 for relevant documents."""
 
 
 Scores = dict[str, dict[str, float]]
-"""Metric name to question id to value. A question without a value for a metric, because its reader failed, is
-missing: it counts neither as a zero nor as a success."""
+"""Metric name to question id to value. A question whose reader failed has no value for the metric: it counts
+neither as a zero nor as a success."""
 
 
 @dataclass(frozen=True)
 class RunScore:
-    """How good a run is.
+    """The scores of a run.
 
     Args:
-        name: The run file's name, or its path where two have the same name.
+        name: The run file's name without its suffix, or its path if two runs have the same name.
         scores: Metric name to mean.
         intervals: Metric name to the mean's 95 % confidence interval.
-        unanswered: Questions with labels for which the run has nothing; they count as 0.
+        unanswered: The number of labelled questions that the run lacks; they score 0.
     """
 
     name: str
@@ -55,13 +55,13 @@ class RunScore:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """All runs and all pairs of them.
+    """The scores of all runs, and comparisons of all pairs of runs.
 
     Args:
-        qrels: The file of the labels.
+        qrels: The path of the labels.
         questions: The number of questions with labels.
-        runs: In the order given.
-        comparisons: Metric by metric, every pair of runs.
+        runs: The runs, in the order given.
+        comparisons: Every pair of runs, metric by metric.
     """
 
     qrels: str
@@ -73,7 +73,7 @@ class ScoreReport:
 def _remove_own_documents(
     rankings: Mapping[str, list[str]], labels: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Remove documents that are the question itself, unless they are labelled as relevant."""
+    """Remove documents that are the question itself from rankings, unless they are labelled as relevant."""
     for question, ranking in rankings.items():
         if question in ranking and labels[question].get(question, 0) <= 0:
             ranking.remove(question)
@@ -84,10 +84,10 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
 
     Args:
         qrels: The labels: TREC text, BEIR's TSV, or ranx's JSON or lz4.
-        runs: The runs: TREC text, or ranx's JSON or lz4. Documents of equal score are ranked as by JQaRA's
-            evaluator.
-        ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as
-            BEIR does, unless it is labelled as relevant: it is the question itself.
+        runs: The runs: TREC text, or ranx's JSON or lz4. Documents with equal scores are ranked as JQaRA's
+            evaluator ranks them.
+        ignore_identical_ids: Whether to leave a document with the question's id out of its ranking, as BEIR
+            does, since it is the question itself. One that is labelled as relevant stays.
 
     Raises:
         ValueError: A file has another format, or a run has none of the questions.
@@ -126,7 +126,7 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """The names of files, or their paths where two have the same name."""
+    """Return the names of the files without suffix, or their paths if two have the same name."""
     for names in ([path.stem for path in runs], [str(path) for path in runs]):
         if len({*names}) == len(runs):
             return names
@@ -134,13 +134,13 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 
 def rank(scores: Mapping[str, float]) -> list[str]:
-    """Ids by falling score, equal scores as ranx (0.3, with numba) sorts them.
+    """Sort ids by falling score, with ties in the order of ranx (0.3, with numba).
 
     Many published figures, JQaRA's among them, were computed by ranx, which sorts a run with numba's
-    `argsort`: a quicksort that is not stable. Systems that round their scores have thousands of ties. With
-    the ties of JQaRA's run of ruri-small left in the file's order, nDCG@10 is 0.5357; in trec_eval's order
-    (by id) 0.5360; in ranx's 0.5359, which is published. The order depends on nothing but the scores and
-    where they stand in the file.
+    `argsort`: a quicksort that is not stable. Systems that round their scores have thousands of ties. For
+    JQaRA's run of ruri-small, nDCG@10 is 0.5357 with ties in the file's order, 0.5360 in trec_eval's (by id),
+    and 0.5359, the published figure, in ranx's. The order depends only on the scores and their order in the
+    file.
 
     Args:
         scores: Id to score, in the order of the run file.
@@ -151,7 +151,7 @@ def rank(scores: Mapping[str, float]) -> list[str]:
 
 
 def _argsort(keys: Sequence[float]) -> list[int]:
-    """The places of the keys in rising order, by numba's quicksort: it goes on with the shorter part."""
+    """Return the indices that sort the keys, by numba's quicksort, which goes on with the shorter part."""
     order = list(range(len(keys)))
     waiting = [(0, len(keys) - 1)]
     while waiting:
@@ -164,13 +164,13 @@ def _argsort(keys: Sequence[float]) -> list[int]:
             else:
                 waiting.append((low, pivot - 1))
                 low = pivot + 1
-        # stable, as insertion is
+        # insertion sort is stable, and so is this
         order[low : high + 1] = sorted(order[low : high + 1], key=keys.__getitem__)
     return order
 
 
 def _partition(keys: Sequence[float], order: list[int], low: int, high: int) -> int:
-    """Put what is smaller than a pivot, the median of three, before it; return the pivot's place."""
+    """Move smaller keys before a pivot, the median of three; return the pivot's index."""
     middle = (low + high) // 2
     for left, right in ((low, middle), (middle, high), (low, middle)):
         if keys[order[right]] < keys[order[left]]:
@@ -205,11 +205,11 @@ def rank_metrics(
     """Score rankings of ids against relevance labels by `ndcg@k` and `mrr@k`, with ir-measures.
 
     Args:
-        relevance: Question id to id to label, above 0 for what is relevant. All of these questions are
-            scored.
-        rankings: Question id to ids, best first. An id counts once, where it first stands; a question without
-            a ranking, or with an empty one, scores 0.
-        k: How many of the first ids count.
+        relevance: Question id to document id to label, above 0 for relevant documents. All of these questions
+            are scored.
+        rankings: Question id to document ids, best first. A repeated id counts at its first rank only; a
+            question without a ranking, or with an empty one, scores 0.
+        k: The number of ranks that count.
 
     Raises:
         ImportError: ir-measures is not installed.
@@ -233,12 +233,12 @@ def rank_metrics(
 def read_run(path: Path) -> Run:
     """Read a run: TREC text (question, "Q0", document, rank, score, tag), or ranx's JSON or lz4.
 
-    The kind is seen from the content, and gzip is unpacked. As in trec_eval and ranx the score decides, not
-    TREC's rank.
+    The format is detected from the content, and gzip is unpacked. As in trec_eval and ranx, documents are
+    ordered by score, not by TREC's rank.
 
     Raises:
-        ValueError: The file is no run; the message names the line.
-        OSError: It cannot be read.
+        ValueError: The file is not a run; the message names the line.
+        OSError: The file cannot be read.
     """
     run: Run = {}
     for where, question, document, score in _entries(
@@ -257,12 +257,12 @@ def read_qrels(path: Path) -> Qrels:
 
     Raises:
         ValueError: The file holds no labels; the message names the line.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     qrels: Qrels = {}
     for where, question, document, label in _entries(path, "label", "question 0 document label"):
         if not label.is_integer():
-            raise ValueError(f"{where}: the label {label} is no whole number")
+            raise ValueError(f"{where}: the label {label} is not a whole number")
         qrels.setdefault(question, {})[document] = int(label)
     if not qrels:
         raise ValueError(f"{path}: expected relevance labels, and there are none")
@@ -273,12 +273,12 @@ _MAPPING = "expected an object of questions, each with an object of documents an
 
 
 def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str, float]]:
-    """Yield (where it stands, question, document, value) for each entry of a run or of labels.
+    """Yield (place in the file, question, document, value) for each entry of a run or of labels.
 
     Args:
         path: The file.
-        value: What the value is called.
-        line: What a line of text has, with "question", "document" and the value among it.
+        value: The name of the value.
+        line: The names of the columns of a line, among them "question", "document" and the value's.
     """
     data, is_cbor = _unpack(path)
     if is_cbor or data.lstrip()[:1] == b"{":
@@ -291,12 +291,12 @@ def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str,
         except (ValueError, TypeError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{where}: the {value} {raw!r} is no number")
+            raise ValueError(f"{where}: the {value} {raw!r} is not a number")
         yield where, question, document, number
 
 
 def _unpack(path: Path) -> tuple[bytes, bool]:
-    """A file's content, and whether it is ranx's CBOR, which ranx packs with lz4 once or twice."""
+    """Return a file's content, and whether it is ranx's CBOR, which is compressed with lz4 once or twice."""
     data = path.read_bytes()
     is_cbor = False
     while compression := _COMPRESSIONS.get(data[:4], _COMPRESSIONS.get(data[:2])):
@@ -340,7 +340,7 @@ def _line_entries(
         "query-id",
         "corpus-id",
         "score",
-    ]:  # BEIR's, whose ids may have spaces
+    ]:  # BEIR's header; its ids may have spaces
         lines[0] = ""
         separator = "\t"
         line = f"question document {value}"
@@ -359,16 +359,16 @@ def _line_entries(
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:
-    """Import a module that not every installation has.
+    """Import a module that may not be installed.
 
     Args:
-        module: What to import.
-        package: The distribution that has it.
-        purpose: What needs it, to begin the error with.
-        extra: Which one; empty where it is in none, and is installed by itself.
+        module: The module.
+        package: The distribution that contains it.
+        purpose: What needs it, as the beginning of the error.
+        extra: The extra that installs it; "" if there is none, and it is installed by itself.
 
     Raises:
-        ImportError: It is not installed; the message says how to install it.
+        ImportError: The module is not installed; the message says how to install it.
     """
     try:
         return import_module(module)

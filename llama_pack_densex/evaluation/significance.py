@@ -1,4 +1,4 @@
-"""Whether a difference between two systems is more than chance, and how sure a mean is."""
+"""Significance tests for the difference of two systems, and confidence intervals of means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-_ROWS = 1_000  # resamples in memory at a time, fewer if these would have more than _VALUES values
+_ROWS = 1_000  # resamples in memory at a time; fewer if they would have more than _VALUES values
 _VALUES = 1 << 24
 
 Values = Mapping[str, float]
@@ -32,11 +32,11 @@ class Interval:
 
 
 class Difference(NamedTuple):
-    """How the means of two systems differ over the same questions.
+    """The difference between two systems' means over the same questions.
 
     Args:
         mean: The first system's mean minus the second's.
-        p_value: How likely a difference at least as large, in either direction, would be if both were equally
+        p_value: The probability of a difference at least as large, in either direction, if both were equally
             good.
         questions: The number of questions that both have a value for.
     """
@@ -48,15 +48,15 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two systems differ in a metric.
+    """The difference between two systems in a metric.
 
     Args:
         metric: The metric.
-        first: A system: a strategy's name, or a run's.
-        second: Another.
+        first: The name of a system: a strategy or a run.
+        second: The name of another.
         difference: The first one's mean minus the second's.
-        p_value: Of the paired randomisation test.
-        questions: How many both have a value for.
+        p_value: The p-value of the paired randomisation test.
+        questions: The number of questions that both have a value for.
     """
 
     metric: str
@@ -70,14 +70,14 @@ class Comparison:
 def randomisation_test(first: Values, second: Values, permutations: int = 10_000) -> Difference:
     """Compare two systems by Fisher's paired randomisation test, two-sided (Smucker et al., 2007).
 
-    If both systems were equally good, it would be chance which of them got which of a question's two values:
-    they are swapped at random many times, and p is (b + 1) / (m + 1), where b of m swaps give a difference at
-    least as large as the one seen.
+    If both systems were equally good, it would be chance which of them got which of a question's two values.
+    The values are therefore swapped at random m times, and p is (b + 1) / (m + 1), where b of the m
+    permutations give a difference at least as large as the one observed.
 
     Args:
         first: A system's values.
-        second: Another's. Questions that only one of them has are left out.
-        permutations: How many swaps.
+        second: Another system's values. Questions that only one of them has are left out.
+        permutations: The number of permutations.
 
     Raises:
         ValueError: The systems have no question in common.
@@ -88,11 +88,11 @@ def randomisation_test(first: Values, second: Values, permutations: int = 10_000
     if not differences.size:
         raise ValueError("the two systems have no question in common")
     moving = differences[differences != 0]  # swapping two equal values changes nothing
-    seen = abs(moving.sum()) - 1e-9  # sums in another order differ in their last digits
+    observed = abs(moving.sum()) - 1e-9  # rounding depends on the order of summation
     as_large = 0
     for swaps in _draws(permutations, moving.size, 2, np.uint8):
         swapped = moving.sum() - 2 * (swaps.astype(np.float64) @ moving)
-        as_large += int(np.count_nonzero(np.abs(swapped) >= seen))
+        as_large += int(np.count_nonzero(np.abs(swapped) >= observed))
     return Difference(
         float(differences.mean()), (as_large + 1) / (permutations + 1), differences.size
     )
@@ -102,8 +102,8 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Inte
     """Bound a mean, with 95 % confidence, by the percentile bootstrap over questions.
 
     Args:
-        values: A system's values, one a question.
-        resamples: How many times questions are drawn.
+        values: A system's values, one per question.
+        resamples: The number of resamples.
 
     Raises:
         ValueError: There are no values.
@@ -130,7 +130,7 @@ def bootstrap_intervals(
 
 
 def _draws(number: int, size: int, bound: int, dtype: type) -> Iterator[npt.NDArray[Any]]:
-    """So many rows of `size` random integers below a bound, the same ones each time, some rows at a time."""
+    """Yield `number` rows of `size` random integers below `bound`, in batches; always the same integers."""
     generator = np.random.default_rng(0)
     rows = min(_ROWS, _VALUES // max(1, size)) or 1
     for start in range(0, number, rows):

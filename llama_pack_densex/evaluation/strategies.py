@@ -1,4 +1,4 @@
-"""The strategies that come with the pack, by name; and ours: the pack's variants, and its ranking alone."""
+"""The built-in strategies by name, and our own: variants of the pack, and its ranking without an index."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 
 
 def built_in_strategies() -> dict[str, Strategy]:
-    """All of them by name, ours first."""
+    """Return all built-in strategies by name, ours first."""
     return {strategy.name: strategy for strategy in (*_OURS, *_RANKING, *BASELINES)}
 
 
 def resolve_strategies(
     strategies: Sequence[str | Strategy] | None, ranking: bool = False
 ) -> list[Strategy]:
-    """Strategies by name, or as they are.
+    """Look up the strategies that are given by name.
 
     Args:
-        strategies: The strategies; None means all that come with the pack and search an index.
-        ranking: Whether None means those that rank a few documents without an index.
+        strategies: Names or `Strategy` objects; None means all that come with the pack and search an index.
+        ranking: Whether None means the strategies that rank a few documents without an index.
 
     Raises:
-        ValueError: There is none of a name, none at all, or two have the same name.
+        ValueError: A name is unknown, two strategies have the same name, or there are none.
     """
     if strategies is None:
         return list(_RANKING) if ranking else [*_OURS, *BASELINES]
     built_in = built_in_strategies()
     chosen = {}
     for requested in strategies:
-        # named as modes of the pack are, too
+        # underscores are accepted too, as in the pack's modes
         strategy = (
             built_in.get(requested.replace("_", "-")) if isinstance(requested, str) else requested
         )
@@ -80,20 +80,19 @@ _ARTICLES = "whole articles in passages of up to 256 tokens"
 
 @dataclass(frozen=True)
 class Variant:
-    """The pack as a strategy, with something changed about it.
+    """A variant of the pack as a strategy.
 
     Args:
-        name: "densex", and what is changed.
+        name: "densex", followed by what is changed.
         description: Which units it searches, and how.
-        sentences: Whether sentences stand in for propositions.
-        auto_merging: Whether found propositions merge upwards.
-        dense: Whether the embeddings search alone, without BM25.
-        articles: Whole articles in place of passages: "split" by the pack's own splitter, or at
-            changes of topic ("topics").
-        passage_words: Whether passages are found by their own words alone, and not by those of their
-            propositions.
-        without_questions: Whether questions that come with the propositions are left out.
-        hops: How many hops a question takes.
+        sentences: Whether sentences replace propositions.
+        auto_merging: Whether the units found merge into their passages.
+        dense: Whether search is by embeddings only, without BM25.
+        articles: Whether whole articles are indexed in place of the dataset's passages, and how they are cut:
+            "split" by the pack's own splitter, or "topics" where the topic changes.
+        passage_words: Whether BM25 counts only the passages' own words, without those of their propositions.
+        without_questions: Whether the questions that come with the propositions are left out.
+        hops: The number of hops of a search.
     """
 
     name: str
@@ -107,7 +106,7 @@ class Variant:
     hops: Literal[1, 2] = 1
 
     def strategy(self) -> Strategy:
-        """The variant as `compare` runs it."""
+        """Return the variant as `compare` runs it."""
         over = _ARTICLES if self.articles else "the dataset's passages"
         if self.articles == "topics":
             over += ", cut where the topic changes"
@@ -133,7 +132,7 @@ class Variant:
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
             raise StrategyUnavailable(
-                "the propositions come without questions: it is the same as 'densex'"
+                "the propositions come without questions, so it would be the same as 'densex'"
             )
         searched = (
             node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
@@ -145,8 +144,8 @@ class Variant:
         )
 
     def _parsing(self, corpus: Corpus, propositionizer: Propositionizer) -> dict[str, Any]:
-        """The pack's arguments for what makes nodes of the documents."""
-        whole = WholeDocumentNodeParser()  # each document is a passage
+        """Return the pack's arguments that decide how documents become nodes."""
+        whole = WholeDocumentNodeParser()  # each document is one passage
         if self.auto_merging:
             parser = HierarchicalPropositionNodeParser(
                 levels=[whole],
@@ -164,7 +163,7 @@ class Variant:
     def _propositionizer(self, corpus: Corpus) -> Propositionizer:
         if self.sentences and corpus.has_sentences_only:
             raise StrategyUnavailable(
-                "propositions are sentences here: it is the strategy without 'sentences'"
+                "propositions are sentences here, so it would be the same as the strategy without 'sentences'"
             )
         if self.sentences:
             return SentencePropositionizer()
@@ -177,9 +176,9 @@ class Variant:
 
 
 class _WithoutQuestions(Propositionizer):
-    """Leaves out the questions of another propositionizer."""
+    """Wraps a propositionizer and leaves out its questions."""
 
-    made_by: SerializeAsAny[Propositionizer] = Field(description="The other propositionizer.")
+    made_by: SerializeAsAny[Propositionizer] = Field(description="The wrapped propositionizer.")
     had_any: bool = Field(default=False, description="Whether there were any questions.")
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -203,31 +202,31 @@ _VARIANTS = (
     ),
     Variant(
         "densex-auto-merging",
-        "propositions and sentences; dense search and BM25 fused, found units merge into their passage",
+        "propositions and sentences; dense search and BM25 fused, units found merge into their passage",
         auto_merging=True,
     ),
     Variant(
         "densex-auto-merging-dense",
-        "propositions and sentences; dense search alone, found units merge into their passage",
+        "propositions and sentences; dense search alone, units found merge into their passage",
         auto_merging=True,
         dense=True,
     ),
     Variant(
         "densex-sentences-auto-merging",
-        "sentences, no LLM; dense search and BM25 fused, found units merge into their passage",
+        "sentences, no LLM; dense search and BM25 fused, units found merge into their passage",
         sentences=True,
         auto_merging=True,
     ),
     Variant(
         "densex-sentences-auto-merging-dense",
-        "sentences, no LLM; dense search alone, found units merge into their passage",
+        "sentences, no LLM; dense search alone, units found merge into their passage",
         sentences=True,
         auto_merging=True,
         dense=True,
     ),
     Variant(
         "densex-passage-words",
-        "propositions and sentences; dense search and BM25 fused, which has the passages' own words alone",
+        "propositions and sentences; dense search and BM25 fused, BM25 over the passages' own words alone",
         passage_words=True,
     ),
     Variant(
@@ -273,11 +272,12 @@ _OURS = [variant.strategy() for variant in _VARIANTS]
 
 
 class _Ranker(BaseRetriever):
-    """Ranks all of a corpus's documents as the pack ranks passages.
+    """Ranks all of a corpus's documents as the pack ranks passages, without an index.
 
     Args:
         corpus: The corpus.
-        dense_weight: The embeddings' share, as the pack's.
+        dense_weight: The weight of the embeddings, from 0 to 1; None computes it for each question, as the
+            pack does by default.
     """
 
     def __init__(self, corpus: Corpus, dense_weight: float | None) -> None:
@@ -288,7 +288,7 @@ class _Ranker(BaseRetriever):
         self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
         self._tokens = [tokenize(text) for text in self.texts]
         self._frequencies = Counter(token for tokens in self._tokens for token in set(tokens))
-        bm25s = require("bm25s", "bm25s", "A strategy that searches by words")
+        bm25s = require("bm25s", "bm25s", "A strategy with keyword search")
         self._bm25 = bm25s.BM25(k1=1.2, b=0.75)
         self._bm25.index(self._tokens, show_progress=False)
         self._vectors = self._embed_model and of_length_one(

@@ -1,4 +1,4 @@
-"""A way of retrieving, as `compare` runs it: the seam for a user's own retriever, and what it builds from."""
+"""Strategies as `compare` runs them: the interface for users' own retrievers, and their corpus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from llama_pack_densex.text.tokens import tokenize
 
 
 class StrategyUnavailable(Exception):  # not an error: the report lists it
-    """A strategy needs something that the comparison lacks; the message says what.
+    """A strategy needs something that the comparison lacks; the message names it.
 
     Example:
         >>> from llama_pack_densex import Strategy, compare, load_sample
@@ -46,21 +46,21 @@ class Corpus:
 
     Args:
         dataset: The documents and the questions about them.
-        depth: How many distinct results the metrics of rankings look at.
+        depth: How many distinct results a strategy should return.
         embed_model: The embedding model, which embeds each text once; None if there is none.
-        propositionizer: Makes propositions; None if there is no such thing.
-        header_llm: Writes contextual headers; None if there is no such LLM.
+        propositionizer: The source of propositions; None if there is none.
+        header_llm: The LLM that writes contextual headers; None if there is none.
 
     Attributes:
         dataset: The documents and the questions about them.
         documents: Whole articles.
-        by_id: The same, by their ids.
+        by_id: The articles by id.
         language: "en", "ja", ...
-        depth: How many distinct results the metrics of rankings look at.
-        embed_model_or_none: The embedding model, if there is one.
-        propositionizer_or_none: Makes propositions, if there is such a thing.
-        has_sentences_only: Whether sentences stand in for all propositions.
-        header_llm: The LLM that writes contextual headers, if there is one.
+        depth: How many distinct results a strategy should return.
+        embed_model_or_none: The embedding model; None if there is none.
+        propositionizer_or_none: The source of propositions; None if there is none.
+        has_sentences_only: Whether all propositions are plain sentences.
+        header_llm: The LLM that writes contextual headers; None if there is none.
 
     Example:
         >>> from llama_index.core import Document, MockEmbedding
@@ -92,7 +92,7 @@ class Corpus:
         self.header_llm = header_llm
 
     def among(self, candidates: Sequence[str]) -> Corpus:
-        """The corpus of the documents that a question comes with; without any, it is this one."""
+        """Return a corpus of the documents that a question comes with; without candidates, this corpus."""
         if not candidates:
             return self
         ranked = replace(self.dataset, documents=[self.by_id[key] for key in candidates])
@@ -101,7 +101,7 @@ class Corpus:
 
     @cached_property
     def passages(self) -> list[Document]:
-        """The dataset's own passages, each as a document of its own, without blank ones.
+        """The dataset's own passages, except blank ones, each as a document of its own.
 
         Example:
             >>> [passage.text for passage in corpus.passages]
@@ -110,12 +110,12 @@ class Corpus:
         return [passage for passage in self.dataset.passage_documents() if passage.text.strip()]
 
     def clock(self) -> float:
-        """The time in seconds, which stands still while the embedding model works."""
+        """Return a time in seconds from a clock that stops while the embedding model works."""
         embedding = self.embed_model_or_none.seconds if self.embed_model_or_none else 0.0
         return time.perf_counter() - embedding
 
     def take_embedded(self) -> list[str]:
-        """The texts that were embedded since the last call."""
+        """Return the texts that were embedded since the last call."""
         return self.embed_model_or_none.take_requested() if self.embed_model_or_none else []
 
     @property
@@ -141,7 +141,7 @@ class Corpus:
 
     @property
     def propositionizer(self) -> Propositionizer:
-        """Makes the propositions of the dataset's passages.
+        """The source of propositions for the dataset's passages.
 
         Raises:
             StrategyUnavailable: There is none.
@@ -152,16 +152,15 @@ class Corpus:
         """
         if not self.propositionizer_or_none:
             raise StrategyUnavailable(
-                "it needs propositions: say where from (propositionizer=, --propositionizer)"
+                "it needs propositions: name their source (propositionizer=, --propositionizer)"
             )
         return self.propositionizer_or_none
 
     @cached_property
     def chunk_propositionizer(self) -> Propositionizer:
-        """Makes the propositions of chunks that are not the dataset's own passages.
+        """The source of propositions for chunks that are not the dataset's own passages.
 
-        Recorded propositions are those of the dataset's passages, so a chunk gets those of the passages in
-        it.
+        Recorded propositions belong to the dataset's passages, so a chunk gets those of the passages in it.
 
         Raises:
             StrategyUnavailable: There is no propositionizer.
@@ -177,15 +176,15 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Built:
-    """What a strategy builds, if it is more than a retriever.
+    """The result of building a strategy that is more than a retriever.
 
     Args:
-        retriever: Returns nodes, best first; `Corpus.depth` distinct passages, or as many as it can.
-        context_retriever: Returns the nodes of the context that a reader gets by default, if they are not the
+        retriever: Returns nodes, best first: `Corpus.depth` distinct passages, or as many as it can.
+        context_retriever: Returns the nodes of the context that a reader gets by default; None means the
             first results of `retriever`.
-        units: The texts that are searched, for counting; None means those that were embedded.
-        query_engine: Answers questions; None means that LlamaIndex's own answers from the default context, if
-            answers are wanted.
+        units: The texts that are searched, to be counted; None means the texts that were embedded.
+        query_engine: Answers questions; None means that, where answers are needed, LlamaIndex's default
+            engine gives them from the default context.
 
     Example:
         >>> from llama_pack_densex import DenseXRetrievalPack, Strategy, compare, load_sample
@@ -211,12 +210,13 @@ class Strategy:
     """A retriever to compare, and how its results are read.
 
     Args:
-        name: What the report calls it; names that begin with "densex" count as the pack's own.
-        build: A function that makes the retriever for a `Corpus`; or a finished retriever. If it raises
-            `StrategyUnavailable`, the strategy is left out.
-        description: How it is set up, in a sentence or two.
+        name: The name in the report; "densex", and names that begin with "densex-", count as the pack's own.
+        build: A function that makes the retriever for a `Corpus`, or a finished retriever. If the function
+            raises `StrategyUnavailable`, the strategy is left out.
+        description: How the strategy is set up, in a sentence or two.
         context_k: How many of the retrieved nodes a reader gets by default; None means all.
-        node_postprocessors: Make the context of the nodes, one after the other; none means the nodes' texts.
+        node_postprocessors: Postprocessors that turn the nodes into the context, one after the other; without
+            any, the context is the nodes' texts.
 
     Raises:
         ValueError: The name is blank, or `context_k` is not positive.
@@ -248,7 +248,7 @@ class Strategy:
             )
 
     def context_of(self, question: str, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """What a reader gets of results; they stay as they are."""
+        """Return the nodes that a reader gets of some results, which are not modified."""
         nodes = [
             NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results
         ]
@@ -257,11 +257,11 @@ class Strategy:
         return nodes
 
     def on(self, corpus: Corpus) -> Built:
-        """The retriever for a corpus.
+        """Build the strategy for a corpus.
 
         Raises:
-            StrategyUnavailable: Something that it needs is missing.
-            TypeError: `build` returned something else than a retriever.
+            StrategyUnavailable: The corpus lacks something that the strategy needs.
+            TypeError: `build` returned something other than a retriever.
         """
         built = self.build if isinstance(self.build, BaseRetriever) else self.build(corpus)
         if isinstance(built, BaseRetriever):
@@ -276,12 +276,12 @@ class Strategy:
 class ChunkPropositionizer(Propositionizer):
     """Gives a chunk the propositions of the passages in it, as if an LLM had read the chunk.
 
-    A passage that was cut in two shares its propositions out: each goes where most of the sentence is with
-    which it shares the most words. Chunks that overlap can both have it. A chunk that gets none has its
+    If a passage was cut in two, each proposition goes to the chunk with at least half of the sentence that
+    shares the most words with it. Overlapping chunks can both get it. A chunk without propositions gets its
     sentences, with the status "fallback".
 
     Args:
-        recorded: Makes the propositions of the passages.
+        recorded: The source of the passages' propositions.
         dataset: The documents that chunks are cut from, and their passages.
 
     Raises:
@@ -289,7 +289,7 @@ class ChunkPropositionizer(Propositionizer):
     """
 
     _recorded: Propositionizer
-    # of each article the text without white space, and propositions with the place of their sentence in that
+    # for each article: its text without white space, and (start, end, proposition) of each sentence in it
     _articles: list[tuple[str, list[tuple[int, int, str]]]]
 
     def __init__(self, recorded: Propositionizer, dataset: EvaluationSet) -> None:
@@ -339,7 +339,7 @@ class ChunkPropositionizer(Propositionizer):
 
 
 def _closest_sentence(proposition: str, passage: str) -> Span:
-    """The first of the sentences with which a proposition shares the most words."""
+    """Return the first of the sentences with which a proposition shares the most words."""
     words = Counter(tokenize(proposition))
 
     def shared(span: Span) -> int:
@@ -349,5 +349,5 @@ def _closest_sentence(proposition: str, passage: str) -> Span:
 
 
 def _bare_length(text: str) -> int:
-    """The characters of a text other than white space."""
+    """Count the characters of a text other than white space."""
     return sum(map(len, text.split()))

@@ -1,9 +1,9 @@
-"""Answers recorded and judged by TruLens, in an SQLite database that its dashboard opens.
+"""Answers recorded and judged by TruLens, in an SQLite database that its dashboard can open.
 
-TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a
+TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session per
 process, and instruments the classes of the engines that it records. None of that happens before a `Recorder`
-is made, and what can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the
-machine.
+is made, and whatever can be undone is undone. The requests of its metrics go through a `KeptLLM`; nothing
+else leaves the machine.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.text.segments import passage_sentences
 
 APP = "densex"
-"""What the database calls the application; strategies are its versions."""
+"""The name of the application in the database; strategies are its versions."""
 
 _AS_JSON = (
     "\n\nReply with a JSON object alone: "
     '{"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a number on the scale above.'
 )
-_AT_ONCE = 8  # records that are judged together: TruLens takes a thread for each
+_AT_ONCE = 8  # records that are judged together; TruLens uses one thread for each
 
 
 class Recorder:
-    """Records what query engines answered, and judges it by TruLens' RAG triad.
+    """Records the answers of query engines, and judges them by TruLens' RAG triad.
 
-    A record has the question, what was retrieved, and the answer; the engine is not run again, and its
-    latency unknown.
+    A record holds the question, the retrieved texts and the answer. The engine is not run again, so its
+    latency is not recorded.
 
-    One at a time, and not beside a TruLens session of the user's own: TruLens has one session for a process.
+    Use one recorder at a time, and none beside a TruLens session of your own: TruLens has one session per
+    process.
 
     Args:
         database: An SQLite file, created if missing; its content is kept.
-        judge: Judges.
+        judge: The LLM that judges.
 
     Raises:
         ImportError: The extra `trulens` is not installed.
@@ -80,7 +81,7 @@ class Recorder:
             retriever = _Retrieved(callback_manager=CallbackManager())
             engine = _Answered(retriever=retriever)
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
-            # its metrics are computed here; it would warn that it was never started
+            # the metrics are computed below; TruLens' own evaluator would warn that it was never started
             app._evaluator = None
             for batch in iter_batch(answers, _AT_ONCE):
                 records = []
@@ -113,19 +114,20 @@ class Recorder:
         session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         if session.connector.db.engine.url.database != str(self._database):
             raise ValueError(
-                "TruLens keeps one session for a process, and there is one: TruSession.delete_singleton"
+                "TruLens keeps one session per process, and another is open: close it with "
+                "TruSession.delete_singleton"
             )
         try:
             yield session
         finally:
             session.force_flush()
-            # or it gets the next session's records
+            # otherwise it would receive the next session's records
             session._experimental_otel_span_processor.shutdown()
             self._core.TruSession.delete_singleton(self._core.TruSession)
 
 
 class _Retrieved(BaseRetriever):
-    """Retrieves what an answer was made from: TruLens records what a retriever returns."""
+    """Returns the contexts of a given answer, because TruLens records what a retriever returns."""
 
     answer: AnsweredQuestion
 
@@ -134,7 +136,7 @@ class _Retrieved(BaseRetriever):
 
 
 class _Answered(CustomQueryEngine):
-    """Answers as it was answered."""
+    """Returns a given answer, for TruLens to record."""
 
     retriever: _Retrieved
 
@@ -143,7 +145,7 @@ class _Answered(CustomQueryEngine):
 
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
-    """The RAG triad as TruLens' documentation has it, over `judge`."""
+    """Make the metrics of the RAG triad as in TruLens' documentation, with `judge` as their LLM."""
     provider = _provider(judge)
     select = core.Selector
     question = select.select_record_input()
@@ -176,7 +178,7 @@ def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
 
 
 def _provider(judge: KeptLLM) -> Any:
-    """What TruLens' metrics ask; its class can be defined only once TruLens is imported."""
+    """Make the LLM provider of TruLens' metrics; its class can be defined only after TruLens is imported."""
     base = _trulens("feedback.llm_provider").LLMProvider
     split_prompt = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
 
@@ -193,7 +195,7 @@ def _provider(judge: KeptLLM) -> Any:
                 ChatMessage(message["content"], role=message["role"]) for message in messages
             ]
             text = last.content or ""
-            # done here, for nothing, and in any language
+            # sentences are split here, at no cost and in any language
             if messages[0]["content"] == split_prompt:
                 return "\n".join(" ".join(sentence.split()) for sentence in passage_sentences(text))
             if response_format is None:
@@ -201,18 +203,20 @@ def _provider(judge: KeptLLM) -> Any:
             request = ChatMessage(f"{text}{_AS_JSON}", role=last.role)
             return json.dumps(_read_verdict(judge.ask([*earlier, request])))
 
-    # the judge paces, pays and tries again
+    # the judge itself keeps to the rate limits and the budget, and retries
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
     return KeptLLMProvider(model_engine=judge.metadata.model_name, endpoint=endpoint)
 
 
 def _read_verdict(reply: str) -> dict[str, Any]:
-    """The JSON object in a reply, with its score as a number.
+    """Return the JSON object in a reply, with its score as a number.
 
     Raises:
-        ValueError: There is none. TruLens would guess at a score from any number in the text.
+        ValueError: There is no object or no score. TruLens would take any number in the text for the score.
     """
-    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # begins with a brace
+    verdict = json.loads(
+        reply[reply.find("{") : reply.rfind("}") + 1]
+    )  # from the first brace to the last
     score = verdict.get("score")
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
@@ -220,7 +224,7 @@ def _read_verdict(reply: str) -> dict[str, Any]:
 
 
 def _value(score: Any) -> float | AskingFailed:
-    """A score; TruLens has -1 or NaN for a missing one."""
+    """Return a score from 0 to 1; TruLens gives -1 or NaN for a missing one, which is a failure."""
     return (
         score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
     )
@@ -232,7 +236,7 @@ def _trulens(module: str) -> Any:
 
 @contextmanager
 def _contained() -> Iterator[None]:
-    """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
+    """Suppress TruLens' output and logs (which quote documents), and undo its changes to the process."""
     with (
         ExitStack() as stack,
         warnings.catch_warnings(),

@@ -1,1 +1,1 @@
-"""An index for pages and agents: a server over HTTP with a page to ask on, and the Model Context Protocol."""
+"""An index served to people and agents: over HTTP with a web page, and by the Model Context Protocol."""

@@ -1,4 +1,4 @@
-"""The application: what can be asked of a pack over HTTP, and what comes back."""
+"""The web application of a pack: its requests and responses over HTTP."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ MAX_QUESTION = 2_000  # characters
 MAX_MESSAGE = 4_000  # characters of an earlier message
 MAX_HISTORY = 20  # messages
 MAX_TOP_K = 50
-_RATE_WITH_TOKEN = 240  # requests a minute, unless something else is asked for
+_RATE_WITH_TOKEN = 240  # default requests per minute of a client, if there is a token
 
 _PAGE = Path(__file__).parent / "page"
 
 
 def _whole(number: Any) -> Any:
-    """A number as JSON has it, to which 4.0 is an integer; strict validation then refuses true and "4"."""
+    """Make an integer of a JSON number such as 4.0; strict validation then refuses true and "4"."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 class QuestionRequest(BaseModel, extra="forbid"):
-    """A question, and how many passages to look for."""
+    """A question, and how many passages to retrieve."""
 
     question: str = Field(
         min_length=1,
@@ -73,7 +73,7 @@ class QuestionRequest(BaseModel, extra="forbid"):
         ge=1,
         le=MAX_TOP_K,
         strict=True,
-        description="Passages to retrieve; by default the index's number.",
+        description="Number of passages to retrieve; by default the index's own.",
     )
 
 
@@ -85,7 +85,7 @@ class Message(BaseModel, extra="forbid"):
 
 
 class ChatRequest(QuestionRequest):
-    """The newest message of a conversation. The server keeps none: its history comes with each."""
+    """The newest message of a conversation. The server stores nothing: each message brings its history."""
 
     history: list[Message] = Field(
         [],
@@ -95,7 +95,7 @@ class ChatRequest(QuestionRequest):
 
 
 class Proposition(BaseModel):
-    """A proposition, and the place in its document's text, in characters, of the sentences that say it."""
+    """A proposition, and the span, in characters of its document, of the sentences that state it."""
 
     id: str
     text: str
@@ -108,13 +108,17 @@ class MatchedUnit(Proposition):
 
     score: float
     granularity: str
-    question: str = Field("", description="The question that led to it.")
-    unverified: bool = Field(False, description="No sentence of the passage says it.")
-    led_by: str = Field("", description="What another passage says that led here.")
+    question: str = Field(
+        "", description="The question that matched, if the unit was found by one."
+    )
+    unverified: bool = Field(False, description="No sentence of the passage states it.")
+    led_by: str = Field(
+        "", description="The text of another passage's unit that led here by a second hop."
+    )
 
 
 class SourceText(BaseModel):
-    """A text of a document and its place there, in characters."""
+    """A text of a document, and its span in the document, in characters."""
 
     node_id: str
     document: str
@@ -130,41 +134,47 @@ class SourceText(BaseModel):
 
 
 class Passage(SourceText):
-    """What was found."""
+    """A passage that was retrieved."""
 
     granularity: str
     score: float | None
-    propositions: list[MatchedUnit] = Field(description="Those that found it, the best first.")
+    propositions: list[MatchedUnit] = Field(description="The units that found it, best first.")
 
 
 class Citation(SourceText):
     """A source of an answer."""
 
-    number: int = Field(description="Its footnote: `[^1]` in the answer is number 1.")
-    propositions: list[Proposition] = Field(description="Those that support what is said.")
-    led_by: str = Field("", description="What another passage says that led here.")
+    number: int = Field(description="The number of its footnote: `[^1]` in the answer is 1.")
+    propositions: list[Proposition] = Field(
+        description="The propositions that support what the answer says."
+    )
+    led_by: str = Field(
+        "", description="The text of another passage's unit that led here by a second hop."
+    )
 
 
 class Sentence(BaseModel):
     """A sentence of an answer."""
 
     text: str
-    footnotes: list[int] = Field(description="Its sources; none where no source supports it.")
+    footnotes: list[int] = Field(
+        description="The numbers of its sources; empty if no source supports it."
+    )
     propositions: list[str] = Field(description="The ids of the propositions that support it.")
     supported: bool = Field(description="Whether its sources hold at least half of its words.")
 
 
 class Passages(BaseModel):
-    """What was retrieved for a question."""
+    """The passages that were retrieved for a question."""
 
-    passages: list[Passage] = Field(description="The best first.")
+    passages: list[Passage] = Field(description="Best first.")
 
 
 class Answer(Passages):
     """An answer and its sources."""
 
     answer: str = Field(description="The answer, with footnotes.")
-    markdown: str = Field(description="The same with the sources below.")
+    markdown: str = Field(description="The answer with its sources listed below.")
     outcome: Outcome
     cut_off: bool = Field(description="Whether the LLM's limit of tokens ended it.")
     sentences: list[Sentence]
@@ -172,7 +182,7 @@ class Answer(Passages):
 
 
 _DETAIL = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-# FastAPI would describe a model as events where the answer is
+# a schema, not a model, which FastAPI would describe as an event stream for /chat
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "Why there is no answer.",
@@ -192,17 +202,17 @@ def make_app(
     """Make a web application of a pack: `/query`, `/retrieve`, `/chat`, `/healthz`, and a page at `/`.
 
     Args:
-        pack: The pack. Its LLM, if it has one, answers; without, answers are quotations.
-        token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its
-            files, `/healthz` and `/openapi.json` are for all.
-        hosts: Names, or one, that the server may be called by, besides localhost and addresses.
-        requests_per_minute: Of one client, known by its address; a quarter of them may come at once. 0 means
-            no limit; None means 240 where there is a token, and no limit where there is none.
-        name: What the page calls the index.
+        pack: The pack. Its LLM answers; without an LLM, answers are quotations.
+        token: The token that requests must send as `Authorization: Bearer ...`; None requires none. The page,
+            its files, `/healthz` and `/openapi.json` never need it.
+        hosts: Names (or one name) by which the server may be addressed, besides localhost and IP addresses.
+        requests_per_minute: The limit for one client, identified by its IP address; a quarter of it may come
+            in one burst. 0 means no limit; None means 240 with a token, and no limit without one.
+        name: The name of the index on the page.
 
     Raises:
-        ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere
-            name; the rate is negative or no number.
+        ValueError: The token cannot be sent in a header, or is empty (pass None for no token); a host is not
+            a bare host name; the rate is negative or NaN.
 
     Example:
         >>> from fastapi.testclient import TestClient
@@ -222,24 +232,24 @@ def make_app(
     for host in hosts:
         if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
             raise ValueError(
-                f"hosts: {host!r} is no name, as search.example.org is, without scheme and port"
+                f"hosts: {host!r} is not a bare host name such as search.example.org, without scheme and port"
             )
     rate = requests_per_minute
     if rate is None:
         rate = 0 if token is None else _RATE_WITH_TOKEN
-    if not rate >= 0:  # nan is not
+    if not rate >= 0:  # also false for NaN
         raise ValueError(f"requests_per_minute is {rate}: it must be at least 0")
     app = FastAPI(
         title="densex",
         summary="Answers and passages of an index, with the propositions that led to them.",
         version=version("llama-pack-densex"),
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
     app.add_middleware(Guard, token=token, hosts=hosts, rate=rate)
-    # the guard looks at the token; this says so in the OpenAPI
+    # the guard checks the token; this only documents it in the OpenAPI schema
     security = [] if token is None else [Security(HTTPBearer(auto_error=False))]
     app.include_router(_answers_of(pack), responses=_PROBLEMS, dependencies=security)
     _add_page(
@@ -255,10 +265,10 @@ def make_app(
 
     @app.exception_handler(Exception)
     async def fail(_: Request, error: Exception) -> Response:
-        return JSONResponse({"detail": "The server has failed; its log says how."}, 500, HEADERS)
+        return JSONResponse({"detail": "The server failed; its log says why."}, 500, HEADERS)
 
     @app.head("/healthz", include_in_schema=False)
-    @app.get("/healthz", responses=_PROBLEMS, summary="Say that the server answers.")
+    @app.get("/healthz", responses=_PROBLEMS, summary="Check that the server is up.")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
@@ -266,14 +276,14 @@ def make_app(
 
 
 def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
-    """What can be asked of a pack."""
+    """Make the routes that ask a pack: `/query`, `/retrieve` and `/chat`."""
     router = APIRouter()
 
     @router.post("/query", summary="Answer a question, with the sources of each sentence.")
     async def query(request: QuestionRequest) -> Answer:
         with _answering():
             response = await pack.arun(request.question, request.top_k)
-            if isinstance(response, AsyncStreamingResponse):  # of a pack that streams
+            if isinstance(response, AsyncStreamingResponse):  # the pack streams
                 response = await response.get_response()
             return _answer(str(response), response.metadata or {}, response.source_nodes)
 
@@ -286,7 +296,7 @@ def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
     @router.post(
         "/chat",
         response_class=EventSourceResponse,
-        summary="Answer in a conversation, as it is written.",
+        summary="Answer in a conversation, streamed as it is written.",
         response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or "
         "`problem` with `detail`.",
     )
@@ -305,7 +315,7 @@ def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
                         yield ServerSentEvent(event="delta", data={"text": delta})
                 answer = _answer(text, response.metadata, response.source_nodes)
                 yield ServerSentEvent(event="answer", data=answer)
-        except HTTPException as problem:  # the status is sent
+        except HTTPException as problem:  # too late for a status: it has been sent
             yield ServerSentEvent(event="problem", data={"detail": problem.detail})
 
     return router
@@ -329,7 +339,7 @@ def _add_page(app: FastAPI, **settings: Any) -> None:
         "/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False
     )
     async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
-        # browsers name the most wanted one first
+        # browsers name the preferred language first
         accepted = re.findall(r"\b[a-z]{2}\b", accept_language.lower())
         code = next((code for code in (lang, *accepted) if code in pages), "en")
         return HTMLResponse(
@@ -338,10 +348,10 @@ def _add_page(app: FastAPI, **settings: Any) -> None:
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
-    """A socket to serve on.
+    """Open a socket to serve on.
 
     Raises:
-        ValueError: Others than this machine could ask, and there is no token.
+        ValueError: The address can be reached from other machines, but there is no token.
         OSError: The address cannot be listened on.
     """
     try:
@@ -349,8 +359,8 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         family, _, _, _, address = addresses[0]
         if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
             raise ValueError(
-                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a "
-                "long random text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+                f"{host} can be reached by others, but there is no token: set --token or DENSEX_TOKEN to a "
+                "long random text, such as from: python -c 'import secrets; print(secrets.token_urlsafe())'"
             )
         return socket.create_server(address[:2], family=family)
     except OSError as error:
@@ -358,18 +368,18 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
 
 
 def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], object]) -> None:
-    """Serve until Ctrl-C or SIGTERM; answers that are being written then have some seconds to end.
+    """Serve until Ctrl-C or SIGTERM; answers in progress then have five seconds to finish.
 
     Args:
         app: The application.
-        listening: Where.
-        tell: Gets the URL.
+        listening: The socket to serve on.
+        tell: Called with the URL.
     """
     config = Config(
         app,
         log_level="warning",
-        log_config=None,  # what it logs goes where all the rest does
-        # else clients on this machine could pretend to be others, and pass the limit on their rate
+        log_config=None,  # uvicorn logs through the process's own handlers
+        # else clients on this machine could fake their address and evade the rate limit
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
         timeout_graceful_shutdown=5,
     )
@@ -380,11 +390,10 @@ def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], obje
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Report what goes wrong in answering without what it may quote of a document.
+    """Turn an error while answering into a response that quotes no document; the log has the reason.
 
     Raises:
-        HTTPException: The model could not be asked (502), or the index or the code is at fault (500); the log
-            says why.
+        HTTPException: The model could not be reached (502), or the index or the code is at fault (500).
     """
     try:
         yield
@@ -403,11 +412,11 @@ def _answering() -> Iterator[None]:
 
 
 def _complaint(error: RequestValidationError) -> str:
-    """What is wrong with a request, without repeating what it holds."""
+    """Return what is wrong with a request, without repeating its content."""
     first = error.errors()[0]
     if first["loc"] == ("body",):
         return "The body has to be a JSON object, sent with Content-Type: application/json."
-    # there it is a place in the text
+    # for invalid JSON, the rest of the location is an offset in the text
     path = () if first["type"] == "json_invalid" else first["loc"][1:]
     fields = {*ChatRequest.model_fields, *Message.model_fields}
     where = ".".join(str(part) for part in path if isinstance(part, int) or part in fields)

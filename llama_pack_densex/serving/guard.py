@@ -1,4 +1,4 @@
-"""What a request has to pass before it reaches the pack, and what every response says to a browser."""
+"""The checks that a request must pass before it reaches the pack, and the security headers of responses."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_BODY = 2**20  # bytes: the longest question with the longest history, however they are encoded
-# requests that are answered or wait for a thread; further ones have to come back
+MAX_BODY = 2**20  # bytes: enough for the longest question and history in any encoding
+# requests being answered or waiting for a thread; further ones are refused with 503
 _MOST_ACTIVE = 200
-# of a body that is too large, so that its sender gets to read why it is refused
+# bytes read of a body that is too large, so that its sender gets to read the refusal
 _MAX_READ = 16 * MAX_BODY
-_BODY_SECONDS = 30.0  # in which a body has to arrive
-_DRAIN_SECONDS = 2.0  # the same where the request is refused
-_CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
-_BURST_SECONDS = 15.0  # of a client's rate that it may use up at once
-_PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")  # what needs no token
+_BODY_SECONDS = 30.0  # time limit for a body to arrive
+_DRAIN_SECONDS = 2.0  # the same for a request that is refused
+_CLIENTS = 10_000  # clients to remember before those whose bucket is full again are dropped
+_BURST_SECONDS = 15.0  # a client may use this much of its rate in one burst
+_PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")  # paths that need no token
 _HOST = re.compile(
     r"(?:(?P<address>\[[0-9a-f:.]+\]|\d{1,3}(?:\.\d{1,3}){3})|(?P<name>[\w.-]+))(?::\d{1,5})?",
     re.ASCII,
@@ -39,15 +39,15 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""What every response says to a browser: nothing of it runs, is framed, or is read by other sites."""
+"""Headers of every response: only our own scripts run, and other sites can neither frame nor read it."""
 
 
 class RateLimit:
-    """So many requests a minute for each client (a token bucket, kept as the time at which it is full again).
+    """A limit on requests per minute for each client: a token bucket, stored as the time when it refills.
 
     Args:
-        per_minute: Requests; what a quarter of a minute brings may come at once. 0 means no limit.
-        now: The time, in seconds.
+        per_minute: Requests per minute; a quarter of them may come in one burst. 0 means no limit.
+        now: Returns the time in seconds.
     """
 
     def __init__(self, per_minute: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,7 +57,7 @@ class RateLimit:
         self._full_at: dict[str, float] = {}
 
     def wait(self, client: str) -> float:
-        """Count a request: 0 where it may pass, else the seconds after which one will."""
+        """Count a request, and return 0 if it may pass, else the seconds until one will."""
         now = self._now()
         full_at = max(self._full_at.get(client, now), now) + self._interval
         excess = full_at - now - self._burst
@@ -70,18 +70,18 @@ class RateLimit:
 
 
 class Guard:
-    """Lets those requests pass that are for this server, from somebody who may ask, not too large and not too
-    many.
+    """Middleware that refuses requests that are for other hosts, not permitted, too large or too many.
 
-    Host header, origin, rate, token and size are checked before anything of a body is looked at; where the
-    client goes away, the work for it ends. Refusals are JSON with a `detail`.
+    The Host header, origin, rate, token and number of active requests are checked before the body is read;
+    the body's size is checked before the application sees it. When the client disconnects, the work for it
+    is cancelled. Refusals are JSON with a `detail`.
 
     Args:
         app: The application.
-        token: What requests must bring (`Authorization: Bearer ...`); None asks for none.
-        hosts: Names that the server may be called by, besides localhost and addresses: only a name can be
-            made to lead here by somebody else (DNS rebinding).
-        rate: Requests a minute of one client; 0 means no limit.
+        token: The token that requests must send (`Authorization: Bearer ...`); None requires none.
+        hosts: Names by which the server may be addressed, besides localhost and IP addresses. Names have to
+            be listed, because others can make a name of theirs resolve to this server (DNS rebinding).
+        rate: Requests per minute of one client; 0 means no limit.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Guard:
         self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # the start and the end of the server; there are no WebSockets
+        if scope["type"] != "http":  # startup and shutdown; there are no WebSockets
             await self._app(scope, receive, send)
             return
 
@@ -107,26 +107,26 @@ class Guard:
         if refusal is None:
             refusal = await self._admit(scope, receive, send_guarded)
         else:
-            # a connection that is closed before all was sent is reset, and nobody reads why
+            # a connection closed before the client has sent everything is reset, and the refusal is lost
             with suppress(HTTPException):
                 await _read_body(receive, 0, _DRAIN_SECONDS)
         if refusal:
-            # the rest of a body that was not read would be taken for the next request
+            # otherwise the unread rest of the body would be taken for the next request
             headers = {**(refusal.headers or {}), "Connection": "close"}
             response = JSONResponse({"detail": refusal.detail}, refusal.status_code, headers)
             await response(scope, receive, send_guarded)
 
     def _is_own(self, host: str) -> bool:
-        """Whether a Host header names the server by an address, or by one of its names."""
+        """Return whether a Host header has an IP address, or one of the server's names."""
         parts = _HOST.fullmatch(host)
         return bool(parts and (parts["address"] or parts["name"] in self._hosts))
 
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
-        """Why a request may not pass, as far as that can be told without its body."""
+        """Check a request without its body; return why it is refused, or None."""
         host = headers.get("host", "").lower()
         if not self._is_own(host):
             return HTTPException(
-                421, "The server is not known by this Host; name it with --allow-host."
+                421, "The server is not known by this Host; allow it with --allow-host."
             )
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host:
@@ -152,7 +152,7 @@ class Guard:
         return scheme.lower() == "bearer" and is_equal
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> HTTPException | None:
-        """Have a request answered; if its body cannot be read, return why."""
+        """Have a request answered; return why it is refused if its body cannot be read, else None."""
         self._active += 1
         try:
             body = await _read_body(receive, MAX_BODY, _BODY_SECONDS)
@@ -165,7 +165,7 @@ class Guard:
         return None
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Have the application answer, until the client goes away."""
+        """Run the application on the request, and cancel it if the client disconnects."""
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_body() -> Message:
@@ -185,10 +185,10 @@ class Guard:
 
 
 async def _read_body(receive: Receive, most: int, seconds: float) -> bytes | None:
-    """The whole body, of at most so many bytes; None where the client went away.
+    """Read the whole body, of at most `most` bytes; return None if the client disconnected.
 
     Raises:
-        HTTPException: It is too large, or takes too long.
+        HTTPException: The body is too large, or takes too long.
     """
     body = bytearray()
     size = 0

@@ -1,6 +1,7 @@
-"""The Model Context Protocol (MCP): an index's passages as tools of an agent.
+"""The Model Context Protocol (MCP): an index's passages as tools for an agent.
 
-The docstrings of the tools, and of the models of what they return, are what an agent's model reads of them.
+The docstrings of the tools, and of the data models that they return, are sent to the agent's LLM: they are
+prompts.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ except ImportError as error:
 
 logger = plain_logger(__name__)
 
-# characters of passages in a result: some 8,000 tokens of English, and at most 32,000 of Japanese
+# characters of passages in a result: about 8,000 tokens of English, and at most 32,000 of Japanese
 _MAX_TEXT = 32_000
 _MAX_PROPOSITION = 500  # characters
 _MAX_NAME = 200  # characters
-_MAX_CONTEXT = 2_000  # characters, the last of which stand directly above a passage
-_MAX_PROPOSITIONS = 5  # of those that found a passage
+_MAX_CONTEXT = 2_000  # characters; the last ones are kept, which stand directly above the passage
+_MAX_PROPOSITIONS = 5  # for each passage found
 _NOTHING = (
     "Nothing was found: ask in other words, or in the documents' language (see list_documents)."
 )
@@ -106,7 +107,7 @@ class Documents(BaseModel):
 def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
     """Make a server of the Model Context Protocol with three tools: search, read_passage and list_documents.
 
-    It cannot change the index, and asks no LLM. Results are bounded in size, whatever the documents are like.
+    It cannot change the index, and calls no LLM. The size of results is bounded, whatever the documents.
     Serve it with `make_mcp_server(pack).run("stdio")`.
 
     Args:
@@ -216,7 +217,7 @@ def _titles(pack: DenseXRetrievalPack, document_ids: list[str]) -> dict[str, str
 
 
 def _find_passage(pack: DenseXRetrievalPack, id: str) -> BaseNode:
-    """The passage of an id, or the first one of the document of that id."""
+    """Return the passage with an id, or the first passage of the document with that id."""
     nodes = pack.get_nodes([id])
     if not nodes:
         of_document = [record.id for record in pack.records("passage", [id])]
@@ -234,7 +235,7 @@ def _linked(pack: DenseXRetrievalPack, node: RelatedNodeInfo | None) -> list[Bas
 
 
 def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
-    """A passage as a model gets it, one of a number that together are no longer than `_MAX_TEXT`."""
+    """Return a passage as the LLM gets it; the texts of `number` passages share `_MAX_TEXT` characters."""
     source = Source.of(1, hit)
     node = hit.node
     end = min(offset + _MAX_TEXT // number, len(source.text))
@@ -260,14 +261,14 @@ def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Have a failure tell the model what to do: the SDK shows it the text of its own errors only."""
+    """Turn a failure into a `ToolError` that says what to do; the SDK shows the LLM the text of no other."""
     try:
         yield
     except ToolError:
         raise
     except Exception as error:
         logger.error("The index could not be searched or read: %s", describe(error))
-        summary = classify(error).summary  # the model gets no words that may quote a document
+        summary = classify(error).summary  # the LLM gets no text that may quote a document
         raise ToolError(
             f"the index could not be read ({summary}): try once more, then tell the user"
         ) from error

@@ -157,7 +157,7 @@ def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixt
         "answer_relevance": 1,
     }
     assert found.metrics["str_em"] == pytest.approx(1 / 3)
-    assert "bm25: not counted, since they failed: 1 of 4 items of str_em, " in caplog.text
+    assert "bm25: not counted, because they failed: 1 of 4 items of str_em, " in caplog.text
     assert "2 of 4 items of groundedness" in caplog.text
     assert "no answer (" in caplog.text
     assert "the verdict cannot be read" in caplog.text

@@ -573,7 +573,7 @@ def test_a_question_that_the_reader_failed_at_is_not_counted(
         report = run(["bm25"], reader_llm=reader(server))
     assert report.strategies[0].metrics["em@100"] == 1.0
     assert report.strategies[0].failed["f1@500"] == 3
-    assert "bm25: not counted, since they failed: 3 of 4 items of em@100, " in caplog.text
+    assert "bm25: not counted, because they failed: 3 of 4 items of em@100, " in caplog.text
 
 
 def test_a_reader_that_is_disturbed_is_asked_again_and_its_answers_are_kept(tmp_path: Path) -> None:

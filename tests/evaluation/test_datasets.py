@@ -219,7 +219,7 @@ class TestDPR:
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "Where?"}]), corpus)
 
     def test_questions_alone_ask_for_their_documents(self, tmp_path: Path) -> None:
-        with pytest.raises(DatasetError, match="questions alone: pass `documents`"):
+        with pytest.raises(DatasetError, match="questions without documents: pass `documents`"):
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "Where?", "answers": ["x"]}]))
 
 
@@ -309,9 +309,7 @@ class TestBEIR:
             read_dataset(folder, folder)
 
     def test_a_missing_split_is_named_with_those_that_are_there(self, folder: Path) -> None:
-        with pytest.raises(
-            DatasetError, match="the split 'dev' here; the splits that are there: test"
-        ):
+        with pytest.raises(DatasetError, match="the split 'dev' here; available splits: test"):
             read_dataset(folder, split="dev")
 
     @pytest.mark.parametrize(
@@ -382,7 +380,7 @@ class TestJQaRA:
             assert found.relevance == {"Q1": {"11": 1}, "Q2": {"11": 1}}
 
     def test_an_unknown_label_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(DatasetError, match="line 1: label is 2, and 0 or 1 is expected"):
+        with pytest.raises(DatasetError, match="line 1: label is 2, but 0 or 1 is expected"):
             read_dataset(_write(tmp_path / "t.jsonl", [{**self.ROWS[0], "label": 2}]))
 
 
@@ -507,7 +505,7 @@ def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
     assert "1 of them are in another language" in caplog.text
     caplog.clear()
     read_dataset(_write(tmp_path / "q.jsonl", asked[:1]), folder, language="jp")
-    assert "measured as 'jp', and 1 of them are in another language" in caplog.text
+    assert "measured as 'jp', but 1 of them are in another language" in caplog.text
 
 
 @pytest.mark.parametrize("code", ["ja-JP", "ja_JP", "JA"])
@@ -545,7 +543,7 @@ def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_l
 
 
 def test_a_question_that_is_no_mapping_is_named() -> None:
-    with pytest.raises(DatasetError, match="question 1: expected a JSON object, and this is str"):
+    with pytest.raises(DatasetError, match="question 1: expected a JSON object, but this is str"):
         read_questions(["When?"])  # type: ignore[list-item]
 
 

@@ -56,21 +56,21 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
     ("name", "content", "said"),
     [
         ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2: expected JSON"),
-        ("a.jsonl", b"[1]\n", "line 1: expected a JSON object, and this is list"),
+        ("a.jsonl", b"[1]\n", "line 1: expected a JSON object, but this is list"),
         ("a.jsonl", b'{"a": "\xff"}\n', "expected UTF-8"),
         ("a.tsv", b"question\tanswer\na\t\xff\n", "expected UTF-8"),
         ("a.jsonl.gz", b"not packed", "expected gzip"),
         ("a.jsonl.gz", gzip.compress(b"{}\n" * 99, mtime=0)[:-12], "expected gzip"),
         ("a.csv", b"question,answer\na\n", "line 2: 1 columns; expected the header's 2"),
         ("a.parquet", b"no parquet at all", "expected a Parquet file"),
-        ("a.json", b"1", "expected a JSON object, and this is int"),
+        ("a.json", b"1", "expected a JSON object, but this is int"),
         ("a.json", b"[1, 2", "line 1: expected JSON"),
         (
             "a.jsonl",
             b'{"a": 1}\n{"a":' + 100_000 * b"[",
-            "line 2: expected JSON, and this is nested too deeply",
+            "line 2: expected JSON, but this is nested too deeply",
         ),
-        ("a.json", b'[{"a": 1}, 2]', "item 2: expected a JSON object, and this is int"),
+        ("a.json", b'[{"a": 1}, 2]', "item 2: expected a JSON object, but this is int"),
         ("a.txt", b"", "expected a .jsonl, .json, .csv, .tsv or .parquet file"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_field_is_asked_for_by_any_of_its_names() -> None:
     assert record.texts("none") == ()
     with pytest.raises(DatasetError, match="file, line 1: 'text' or 'contents' is missing"):
         record.text("text", "contents")
-    with pytest.raises(DatasetError, match="label is float, and text is expected"):
+    with pytest.raises(DatasetError, match="label is float, but text is expected"):
         record.text("label")
     with pytest.raises(DatasetError, match="'qid' must be a text or a list of texts"):
         record.texts("qid")

@@ -147,9 +147,9 @@ def test_of_a_file_without_labels_the_labels_are_named_and_not_the_run(
     ("content", "said"),
     [
         (b"1 Q0 a 1 2.5 x\n1 Q0 b\n", "line 2: 3 columns; expected the 6 of"),
-        (b"1 Q0 a 1 high x\n", "line 1: the score 'high' is no number"),
+        (b"1 Q0 a 1 high x\n", "line 1: the score 'high' is not a number"),
         (b"1 Q0 a 1 2 x\n1 Q0 a 2 1 x\n", "line 2: the document a occurs twice for the question 1"),
-        (b"1 Q0 a 1 nan x\n", "the score 'nan' is no number"),
+        (b"1 Q0 a 1 nan x\n", "the score 'nan' is not a number"),
         (b"\xff\xfe", "neither UTF-8 text nor a file that ranx wrote"),
         (b'{"1": ["a"]}', "question 1: expected an object of questions"),
         (b'{"1"', "it cannot be decoded"),

@@ -139,7 +139,9 @@ def test_a_budget_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         (found,) = run(server, tmp_path / "trulens.sqlite", ["bm25"]).strategies
         assert sum(kind_of(seen.body) == "trulens" for seen in server.requests) <= 8
     assert triad(found) == [None, None, None]
-    assert "bm25: not counted, since they failed: 4 of 4 items of context_relevance" in caplog.text
+    assert (
+        "bm25: not counted, because they failed: 4 of 4 items of context_relevance" in caplog.text
+    )
     assert "the LLM stopped: " in caplog.text
 
 

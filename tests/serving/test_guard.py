@@ -325,7 +325,7 @@ def test_what_cannot_be_a_token_is_refused(token: str) -> None:
 )
 def test_what_no_host_header_can_say_is_refused(host: str) -> None:
     for hosts in (host, ["search.example", host]):
-        with pytest.raises(ValueError, match="is no name"):
+        with pytest.raises(ValueError, match="is not a bare host name"):
             make_app(_pack(), hosts=hosts)
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Texts from documents and questions are put in by textContent and never by innerHTML.
+// Texts from documents and questions are inserted by textContent, never by innerHTML.
 const data = JSON.parse(document.getElementById("data").textContent);
 for (const strategy of data.strategies) {
   const keys = data.settings.lengths.map((length) => `answer_recall@${length}`);
@@ -15,7 +15,7 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/* At first a few strategies are shown; a click shows all. What tells others apart in the tables is data-other. */
+/* At first a few strategies are shown; a click shows all. Table rows of the others have data-other. */
 
 let few = data.strategies.some(({ other }) => other);
 const isListed = (strategy) => !few || !data.strategies[strategy].other;
@@ -29,7 +29,7 @@ get("all-strategies")?.addEventListener("click", ({ target }) => {
   all("[data-bars]").forEach(drawBars);
 });
 
-/* Tables: a head's button sorts, best first; once more turns the order, once more gives back the first one. */
+/* Tables: a header's button sorts, best first; a second click reverses the order, a third one restores the original. */
 
 function sortable(table) {
   const body = table.tBodies[0];
@@ -53,7 +53,7 @@ function sorted(rows, column, sign) {
   const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
   return [...rows].sort((one, two) => {
     const [a, b] = [value(one), value(two)];
-    if (a === "" || b === "") return (a === "") - (b === ""); // what is not given comes last either way
+    if (a === "" || b === "") return (a === "") - (b === ""); // missing values come last in either order
     const [x, y] = [Number(a), Number(b)];
     return sign * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y);
   });
@@ -75,7 +75,7 @@ for (const choice of all("select[data-rows-of]")) {
   show();
 }
 
-/* How strategies are drawn: told apart by colour (page.css), and without colour by dashes and markers; ours are solid. */
+/* How strategies are drawn: they differ by colour (page.css), and also by dashes and markers; ours are solid. */
 
 const DASHES = ["6 3", "2 2", "9 3 2 3", "12 4", "4 2 1 2", "1 3", "8 2 2 2 2 2"];
 const MARKERS = [
@@ -83,14 +83,14 @@ const MARKERS = [
   "M-.9 -.9H.9V.9H-.9Z", // square
   "M0 -1.2L1.1 .8H-1.1Z", // triangle
   "M0 -1.3L1.2 0L0 1.3L-1.2 0Z", // diamond
-  "M0 1.2L1.1 -.8H-1.1Z", // triangle, on its head
+  "M0 1.2L1.1 -.8H-1.1Z", // triangle, upside down
   "M-.4 -1.2H.4V-.4H1.2V.4H.4V1.2H-.4V.4H-1.2V-.4H-.4Z", // plus
   "M0 -1.2L1.1 -.4L.7 1H-.7L-1.1 -.4Z", // pentagon
 ];
 const seen = { true: 0, false: 0 };
 const looks = data.strategies.map(({ ours }) => {
   const place = seen[ours]++;
-  const turn = place + Math.floor(place / 8); // seven markers beside eight colours: pairs come round after 56
+  const turn = place + Math.floor(place / 8); // seven markers and eight colours: pairs repeat after 56
   return { ours, colour: (ours ? 0 : 8) + (place % 8), dash: ours ? null : DASHES[turn % 7], marker: MARKERS[turn % 7] };
 });
 const pen = document.createElement("canvas").getContext("2d");
@@ -148,9 +148,9 @@ const longest = Math.max(...data.settings.lengths, 0);
 const measured = longest > 0 && data.strategies.some(({ curve }) => curve.some((value) => value !== null));
 const shown = (strategy) => buttons[strategy].getAttribute("aria-pressed") === "true";
 const within = (place) => `${data.settings.lengths[place].toLocaleString("en")} ${data.dataset.length_unit}`;
-let frame = null; // of the plot that is drawn: its element, and where its axes are
+let frame = null; // of the current plot: its element, and the positions of its axes
 
-/** Where the axis begins when not at 0: below the values at two fifths of the largest l, so that near lines are told apart. */
+/** Where the axis begins if not at 0: below the values at two fifths of the largest l, to separate close lines. */
 function startOfAxis() {
   const place = data.settings.lengths.findIndex((length) => length >= longest * 0.4);
   const values = data.strategies.map(({ curve }) => curve[place]).filter((value) => value !== null && value !== undefined);
@@ -212,7 +212,7 @@ function axesOf(across, down, low, { left, right, top, bottom }) {
   return parts;
 }
 
-/** The names beside the lines' ends, moved apart where they would lie on each other. */
+/** The names beside the lines' ends, moved apart where they would overlap. */
 function endLabels(across, down, low, { right, top, bottom }, room) {
   const ends = data.strategies.flatMap(({ curve }, strategy) => {
     const last = curve.findLastIndex((value) => value !== null);
@@ -296,11 +296,11 @@ for (const button of all("[data-show]")) {
 }
 slider.addEventListener("input", () => readAt(Number(slider.value)));
 slider.value = nearest(data.settings.lengths.map((length) => Math.abs(length - 100)));
-if (startOfAxis() === 0) fromZero.closest("label").remove(); // it begins at 0 already
+if (startOfAxis() === 0) fromZero.closest("label").remove(); // it begins at 0 anyway
 fromZero.addEventListener("change", drawCurves);
 if (!measured) for (const part of all("#recall-by-words, nav [href='#recall-by-words']")) part.hidden = true;
 
-/* Bars: a metric at each of its k, with confidence intervals as whiskers. */
+/* Bars: a metric at each k, with confidence intervals as whiskers. */
 
 function drawBars(place) {
   const strategies = data.strategies.filter((_, strategy) => isListed(strategy));
@@ -340,7 +340,7 @@ function barOf({ name, ours, metrics, intervals }, key, left, middle, full) {
     letters(left + full + 8, middle + 4, share(value), "start", "ink"));
 }
 
-/* Each plot is drawn as wide as there is room, anew when that changes. */
+/* Each plot is as wide as the room for it, and is redrawn when that changes. */
 
 const widths = new Map();
 const resized = new ResizeObserver((entries) => {

@@ -1,4 +1,4 @@
-/* Questions: what each strategy found. All are in the data, one page of them in the document. */
+/* Questions: what each strategy found. The data has all of them, the document one page. */
 
 const PAGE = 20;
 const gold = data.dataset.gold === "document" ? "a passage of the right document" : "the gold passage";
@@ -28,7 +28,7 @@ const firstOther = data.strategies.findIndex(({ ours }) => !ours);
 fields.b.selectedIndex = firstOther > 0 ? firstOther : data.strategies.length - 1;
 
 const folded = (text) => text.normalize("NFKC").toLowerCase();
-let haystacks = null; // folded once, when first searched
+let haystacks = null; // case-folded texts, made at the first search
 
 function matches(wanted) {
   haystacks ??= {
@@ -59,7 +59,7 @@ function filter() {
   const ofAll = ["disagree", "none"].includes(fields.which.value);
   state.matching = asked.filter((item, place) => kept(ofAll ? listed(item.found) : item.found) && searched(item, place));
   if (fields.order.value === "disputed") {
-    const dispute = ({ found: entries }) => { // how many would have to change their mind
+    const dispute = ({ found: entries }) => { // how many strategies would have to change sides for all to agree
       const there = listed(entries);
       const finding = there.filter(found).length;
       return Math.min(finding, there.length - finding);
@@ -98,7 +98,7 @@ function questionItem(item) {
   return make("li", {}, title, answers, outcome(item), details);
 }
 
-/** The strategies under how early they found it, by the chosen measure. */
+/** The strategies grouped by how early they found the answer, by the chosen measure. */
 function outcome(item) {
   const { field, limit } = measures[fields.measure.value];
   const groups = new Map();
@@ -132,7 +132,7 @@ function chip(strategy, more = "") {
   return make("span", { className: ours ? "chip ours" : "chip", textContent: name + more });
 }
 
-/** What was answered; and what was found first, each text once, with the strategies that found it. */
+/** The answers, then the first results: each text once, with the strategies that found it. */
 function hits(item) {
   const groups = new Map();
   item.found.forEach((entry, strategy) => {
@@ -160,14 +160,14 @@ function inWords({ rank, gold_rank: right, words: length }) {
 }
 
 function marked(text, answers) {
-  const joined = ["ja", "zh", "th", "lo", "km", "my"].includes(data.dataset.language); // answers stand anywhere, spaces or not
+  const joined = ["ja", "zh", "th", "lo", "km", "my"].includes(data.dataset.language); // answers may stand anywhere, whatever the spaces
   const escape = (part) => part.replace(/[\\^$.*+?()[\]{}|\/]/g, "\\$&");
   const patterns = answers.filter((answer) => answer.trim()).map((answer) => {
     const parts = joined ? [...answer.replace(/\s/g, "")] : answer.trim().split(/\s+/);
     return parts.map(escape).join(joined ? "\\s*" : "\\s+");
   });
   if (!patterns.length) return [text];
-  patterns.sort((one, two) => two.length - one.length); // of answers that contain each other the longest is marked
+  patterns.sort((one, two) => two.length - one.length); // if one answer contains another, the longer one is marked
   const whole = joined || data.dataset.language === "ko" ? ["", ""] : ["(?<![\\p{L}\\p{N}])", "(?![\\p{L}\\p{N}])"];
   return text.split(new RegExp(`${whole[0]}(${patterns.join("|")})${whole[1]}`, "giu"))
     .map((part, place) => (place % 2 ? make("mark", { textContent: part }) : part));

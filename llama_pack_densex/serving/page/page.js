@@ -1,4 +1,4 @@
-// The page: a conversation with sources, and a search. Whatever comes from the server becomes text, never markup.
+// The page: a conversation with sources, and a search. Everything from the server becomes text, never markup.
 "use strict";
 
 const { words, limits, asksToken } = JSON.parse(document.getElementById("settings").textContent);
@@ -19,7 +19,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The language of a text as far as its script tells it: fonts and voices differ. */
+/** The language of a text, guessed from its script, for fonts and screen readers' voices. */
 const languageOf = (text) =>
   /[\u3040-\u30ff]/.test(text) ? "ja" : /[\u3400-\u9fff]/.test(text) ? null : /[A-Za-z]/.test(text) ? "en" : null;
 
@@ -32,7 +32,7 @@ async function send(path, body, signal) {
   for (;;) {
     const headers = { "Content-Type": "application/json" };
     const token = sessionStorage.getItem("token");
-    // what no header can hold would make fetch throw: without it the server says that it is wrong
+    // fetch would throw for a token that no header can hold; without a token the server refuses the request
     if (token && /^[ -~]+$/.test(token)) headers.Authorization = `Bearer ${token}`;
     let response;
     try {
@@ -54,7 +54,7 @@ async function send(path, body, signal) {
 
 let tokenGiven = null;
 
-/** Ask for the token; several that wait for it wait for the same answer. */
+/** Ask for the token; concurrent requests wait for the same dialog. */
 function askToken(isWrong) {
   const dialog = $("token-dialog");
   $("token-wrong").hidden = !isWrong;
@@ -96,27 +96,27 @@ async function* events(response) {
 
 const titleOf = (place) => place.title || place.document || say("untitled");
 
-/** The headings above a place, without one that is the document's title. */
+/** The headings above a place, without the document's title. */
 const below = ({ section, title }) => (title && `${section}, `.startsWith(`${title}, `) ? section.slice(title.length + 2) : section);
 
-/** Where a text is: headings, page, characters. */
+/** A line that says where a text is: headings, page, characters. */
 function whereabouts(place) {
   const parts = [
     below(place),
-    place.page && place.page !== place.section && say("page", place), // both are a sheet's name
+    place.page && place.page !== place.section && say("page", place), // for spreadsheets both are the sheet's name
     place.start !== null && say("place", { start: (place.start + 1).toLocaleString(), end: place.end.toLocaleString() }),
     place.title && place.document !== place.title ? place.document : "",
   ];
   return make("p", { class: "where" }, parts.filter(Boolean).join(" · "));
 }
 
-/** A passage with the places of its propositions marked, and the propositions: one that is pressed shows its own place. */
+/** A passage with its propositions' places marked, and the propositions; pressing one shows its own place. */
 function passageWithFacts(place, heading) {
-  const letters = Array.from(place.text); // places are counted in characters, not in JavaScript's units
+  const letters = Array.from(place.text); // offsets count characters, not JavaScript's UTF-16 units
   const spans = place.propositions.map(({ start, end }) => {
     if (start === null || place.start === null) return null;
     const span = [Math.max(start - place.start, 0), Math.min(end - place.start, letters.length)];
-    return span[0] < span[1] && span[1] - span[0] < letters.length ? span : null; // the whole passage is no place
+    return span[0] < span[1] && span[1] - span[0] < letters.length ? span : null; // the whole passage is not worth marking
   });
   const borders = [...new Set([0, letters.length, ...spans.filter(Boolean).flat()])].sort((a, b) => a - b);
   const text = make("p", { class: "text", lang: languageOf(place.text) });
@@ -196,10 +196,10 @@ document.addEventListener("keydown", (event) => {
 
 const conversation = $("conversation");
 const question = $("question");
-let told = []; // the conversation, as the server gets it
+let told = []; // the conversation as sent to the server
 let running = null;
 
-/** Writes an answer as it comes: footnotes become buttons, which open their source once it is there. */
+/** Writes an answer as it arrives: footnotes become buttons that open their source once it is known. */
 class Writer {
   constructor(element) {
     Object.assign(this, { element, text: "", pending: "", unsaid: "", citations: new Map() });
@@ -208,7 +208,7 @@ class Writer {
   write(delta) {
     this.text += delta;
     const whole = this.pending + delta;
-    const [open] = whole.match(/\[(\^\d*)?$/) ?? [""]; // the beginning of a footnote, perhaps
+    const [open] = whole.match(/\[(\^\d*)?$/) ?? [""]; // possibly the beginning of a footnote
     this.pending = open;
     this.#append(whole.slice(0, whole.length - open.length));
   }
@@ -233,7 +233,7 @@ class Writer {
     this.element.append(make("span", { class: "together" }, character, button));
   }
 
-  /** Say whole sentences only: a screen reader would read every syllable anew. */
+  /** Announce whole sentences only; otherwise a screen reader would start again at every fragment. */
   #announce(text) {
     this.unsaid += text.replace(/\[\^\d+\]/g, "");
     const ends = this.unsaid.match(/^[\s\S]*(?:[。！？\n]|[.!?](?=\s))/);
@@ -253,14 +253,14 @@ class Writer {
     return button;
   }
 
-  /** Nothing more comes. */
+  /** The answer is complete, or broke off: write what is pending. */
   end() {
     this.#append(this.pending);
     this.#announce("\n");
     this.pending = "";
   }
 
-  /** The sources are there: open them, and mark what none of them says. */
+  /** The sources are known: enable the footnotes, and mark sentences that no source supports. */
   finish(answer) {
     this.end();
     for (const citation of answer.citations) this.citations.set(citation.number, citation);
@@ -395,7 +395,7 @@ $("ask-form").addEventListener("submit", (event) => {
 });
 question.addEventListener("input", grow);
 question.addEventListener("keydown", (event) => {
-  // while an input method composes, Enter takes what it offers (Safari says so by the key code alone)
+  // while an input method composes, Enter accepts its suggestion (Safari reports that only by the key code)
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
   if (!running) $("ask-form").requestSubmit();

@@ -145,8 +145,8 @@ class MilvusLite(StoreKind):
     modules = ("milvus_lite", "llama_index.vector_stores.milvus")
     limits: ClassVar[Mapping[str, str]] = {
         "test_long_metadata_comes_back_as_it_was": (
-            "Milvus keeps 65,535 bytes of a text, and of all metadata of a row: what is longer is refused, "
-            "with its size"
+            "Milvus holds at most 65,535 bytes for a text, and for all metadata of a row: longer values are "
+            "refused, with their size"
         )
     }
 

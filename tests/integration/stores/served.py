@@ -72,8 +72,8 @@ class Postgres(StoreKind):
 
 NO_IDS = {
     "test_rows_of_somebody_else_never_appear": (
-        "FAISS keeps no ids, so nobody can tell whose a vector is that others added: an index with vectors "
-        "that a pack does not know is refused, and so is adding to one past the pack"
+        "FAISS keeps no ids, so a vector that others added cannot be told from the pack's own: an index with "
+        "vectors that a pack does not know is refused, and so is adding to one by another way than the pack"
     )
 }
 

@@ -31,7 +31,7 @@ def test_another_process(kind: StoreKind, servers: Servers, tmp_path: Path) -> N
     """It finds the same with the same scores in the same order, and what it changes is there in this one."""
     if kind.is_in_memory:
         pytest.xfail(
-            "it lives in the memory of one process, and nothing of it is there for another one to open"
+            "it lives in the memory of one process, so there is nothing for another one to open"
         )
     addresses = {mode: kind.new(_new_folder(tmp_path / mode), servers) for mode in MODES}
     here = {mode: _build(kind.open(address), mode) for mode, address in addresses.items()}

@@ -77,7 +77,7 @@ def test_rows_of_somebody_else_never_appear(store: OpenStore, mode: str) -> None
 @pytest.mark.column("others' rows")
 def test_rows_of_somebody_else_may_be_there_before(store: OpenStore) -> None:
     if store.vector_store is None or not store.vector_store.stores_text:
-        pytest.skip("a folder and a FAISS index belong to their pack from the beginning")
+        pytest.skip("a folder and a FAISS index belong to one pack from the beginning")
     strangers = [_row(text) for text in ("The first row.", "二つ目の行。")]
     store.vector_store.add(strangers)
     pack = store.build(corpus(), **options("recursive"))
