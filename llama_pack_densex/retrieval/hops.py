@@ -68,8 +68,8 @@ class TwoHopSearch(UnitSearch):
     "Who led the society that publishes the journal?" finds the journal, whose passage names the society,
     whose own passage answers. Paths of two passages are joined by a name, as PropRAG joins propositions
     (arXiv 2504.18070). A path is rated by the share of the question's words that its passages hold, by the
-    rarity of the name, and by the score of its first passage. The second passage ranks behind the first, so
-    that the best result stays the best. It also ranks behind the best two, unless its path holds clearly more
+    rarity of the name, and by the score of its first passage. The second passage never scores higher than the
+    first, so that the best result stays the best. It also ranks behind the best two, unless its path holds clearly more
     of the question than any one unit of theirs.
 
     A question gets no second hop if one passage holds most of its words.
@@ -83,12 +83,12 @@ class TwoHopSearch(UnitSearch):
         second_hits = self._index.reading(
             lambda: self._second_hop(query.query_str, result.passages)
         )
-        first_ids = {hit.passage_id for hit in result.passages[:FIRST_PASSAGES]}
+        best_ids = {hit.passage_id for hit in result.passages[:BEST_PASSAGES]}
         second_by_id = {hit.passage_id: hit for hit in second_hits}
 
         def order(hit: PassageHit) -> tuple[float, int]:
-            """Among equal scores, passages that paths begin at come first, then second passages."""
-            if hit.passage_id in first_ids:
+            """Among equal scores, the best first-hop passages come first, then second passages."""
+            if hit.passage_id in best_ids:
                 return -hit.score, 0
             return -hit.score, 1 if hit.passage_id in second_by_id else 2
 

@@ -392,16 +392,20 @@ def test_what_no_proposition_says_is_shown_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "propositions", "name"),
+    ("text", "proposition", "name"),
     [
-        ("The fair moved to London in May.", ["The fair, which belongs to it, moved in May."], "London"),
-        ("この説はギュンター（Günter Müller）が5月に唱えた。", ["この説は5月にギュンターが唱えた。"], "Müller"),
+        (
+            "Every spring the fair of the county moved to London in May.",
+            "Every spring the fair, which belongs to the county, moved in May.",
+            "London",
+        ),
+        ("地動説を5月にドイツで Müller が唱えた。", "地動説は5月にドイツで唱えられた。", "Müller"),
     ],
 )
 def test_a_name_is_not_stated_by_a_part_of_another_word(
-    text: str, propositions: list[str], name: str
+    text: str, proposition: str, name: str
 ) -> None:
-    (missing,) = check_propositions(Passage(text), propositions)
+    (missing,) = check_propositions(Passage(text), [proposition])
     assert missing.kind == "coverage"
     assert f'"{name}"' in missing.reason
 
