@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.plain import read_text
+from llama_pack_densex.reading.written_tables import asciidoc_table, wiki_table
 
 _FLAGS = re.MULTILINE | re.DOTALL
 
@@ -19,10 +20,14 @@ class _Notation(NamedTuple):
     Args:
         code: The pattern of code, with the groups "code" and "language" unless it is in Markdown's fences.
         rules: Patterns for text outside of code and their replacements, in order.
+        table: The pattern of a table, with the group "table" and others that its reader needs.
+        read_table: Makes Markdown of a table, given by these groups.
     """
 
     code: str
     rules: Mapping[str, str | Callable[[re.Match[str]], str]]
+    table: str = ""
+    read_table: Callable[[Mapping[str, str]], str] | None = None
 
 
 _FENCED = r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`"
@@ -50,6 +55,7 @@ _NOTATIONS = {
         {
             r"^/{4,}\n.*?\n/{4,}$|^//(?!/)[^\n]*\n": "",
             r"^:!?[\w-]+!?:(?: [^\n]*)?\n": "",
+            r"^(?:ifn?def|ifeval|endif|include|toc)::[^\n]*\n": "",
             r"^\[(?:\[[^\]\n]*\]|[#.%\"\w][^\]\n]*)\]\n": "",
             r"^(?:={4,}|\*{4,}|_{4,}|--)\n": "\n",
             r"(?:link:|(?=https?://))(?:\+\+)?([^\s\[\]]+?)(?:\+\+)?\[([^\[\]\n]+?)\^?\]": r"[\2](\1)",
@@ -58,12 +64,15 @@ _NOTATIONS = {
             r"<<([^<>,\n]+)>>|xref:([^\s\[\]]+)\[\]": r"\1\2",
             r"image::?([^\s\[\]]+)\[([^\[\],\n]*)[^\[\]\n]*\]": r"![\2](\1)",
             r"`\+([^`\n]+)\+`": r"`\1`",
-            r"^\.(\w[^\n]*)$": r"\n\1\n",
+            r"^\.(\w[^\n|]*)$": r"\n\1\n",
             r"^(\w[^\n]*?):: +(?=\S)": r"- \1: ",
             r"^(\*{1,5}) ": lambda item: f"{'  ' * (len(item[1]) - 1)}- ",
             r"^\.[ ]": "1. ",
             r"^\+$": "",
         },
+        r"(?P<head>(?:^(?:\[[^\]\n]*\]|\.\w[^\n]*)\n){0,4})"
+        r"^(?P<mark>[|,:]={3,})\n(?P<table>.*?)\n(?P=mark)$",
+        lambda table: asciidoc_table(table["head"], table["mark"], table["table"]),
     ),
     ".org": _Notation(
         r"^[ \t]*#\+begin_(?P<fence>src|example)(?:[ \t]+(?P<language>\w+))?[^\n]*\n"
@@ -98,6 +107,8 @@ _NOTATIONS = {
             r"''(.+?)''": r"*\1*",
             r"^# *(?=[^\s#*:])": "1. ",
         },
+        r"^[ :]*\{\|[^\n]*\n(?P<table>(?:(?!^[ :]*\{\|).)*?)\n[ ]*\|\}",
+        lambda table: wiki_table(table["table"]),
     ),
 }
 _NOTATION_OF = {
@@ -114,13 +125,26 @@ def read_notation(file: Path) -> Iterator[Part]:
 
 def _to_markdown(text: str, notation: _Notation) -> str:
     text = "\n".join([*text.splitlines(), ""])
+    pattern = "|".join(filter(None, [notation.code, notation.table]))
     parts: list[str] = []
     position = 0
-    for code in re.finditer(notation.code, text, _FLAGS | re.IGNORECASE):
-        parts += [_without_code(text[position : code.start()], notation), _fenced(code)]
-        position = code.end()
+    for match in re.finditer(pattern, text, _FLAGS | re.IGNORECASE):
+        parts.append(_without_code(text[position : match.start()], notation))
+        parts.append(_table(match, notation) or _fenced(match))
+        position = match.end()
     parts.append(_without_code(text[position:], notation))
     return "".join(parts).lstrip("\n")
+
+
+def _table(match: re.Match[str], notation: _Notation) -> str:
+    """Return a table as Markdown; empty if a match is not a table."""
+    parts = match.groupdict()
+    if notation.read_table is None or parts["table"] is None:
+        return ""
+    parts["table"] = _without_code(parts["table"], notation)
+    before = "" if match.string.endswith("\n\n", 0, match.start()) else "\n"
+    after = "" if match.string.startswith("\n\n", match.end()) else "\n"
+    return f"{before}{notation.read_table(parts)}{after}"
 
 
 def _without_code(text: str, notation: _Notation) -> str:

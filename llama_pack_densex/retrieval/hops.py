@@ -69,8 +69,8 @@ class TwoHopSearch(UnitSearch):
     whose own passage answers. Paths of two passages are joined by a name, as PropRAG joins propositions
     (arXiv 2504.18070). A path is rated by the share of the question's words that its passages hold, by the
     rarity of the name, and by the score of its first passage. The second passage never scores higher than the
-    first, so that the best result stays the best. It also ranks behind the best two, unless its path holds clearly more
-    of the question than any one unit of theirs.
+    first, so that the best result stays the best. It also ranks behind the best two, unless its path holds
+    clearly more of the question than any one unit of theirs.
 
     A question gets no second hop if one passage holds most of its words.
     """
