@@ -627,7 +627,7 @@ def test_limits_of_an_llm_are_a_usage_error_where_none_is_asked(
     )
     assert result.exit_code == 2
     assert limit[0] in result.stderr
-    assert "it is for --propositionizer llm" in result.stderr
+    assert "only for --propositionizer llm" in result.stderr
     assert not to.exists()
 
 
