@@ -325,10 +325,10 @@ def test_a_filter_finds_a_value_alone_and_in_lists(
     [
         ("colour=green", "no document has the key 'colour'; the keys are"),
         ("year", "write key=value"),
-        ("year>soon", "of year there are 2020, 2024, 2021.5"),
-        ("page_label>=9", "of page_label there are 9, 10"),
-        ("tags>a", "of tags there are drink, leaf, 湖"),
-        ("at={'x': 1}", "of at there are {'x': 1}"),
+        ("year>soon", "the values of year are 2020, 2024, 2021.5"),
+        ("page_label>=9", "the values of page_label are 9, 10"),
+        ("tags>a", "the values of tags are drink, leaf, 湖"),
+        ("at={'x': 1}", "the values of at are {'x': 1}"),
     ],
 )
 def test_a_wrong_filter_says_what_is_right(index: Path, condition: str, said: str) -> None:

@@ -67,9 +67,9 @@ def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE
 
     Returns:
         `question`; `answer`, empty if there is none; `outcome` and `citations`, as in the response's
-        metadata; `written`, whether an LLM wrote the answer (else it is quoted); and `results`, best first: nodes with
-        `granularity`, `score`, `matched` (the units that found the node, best first) and `metadata` (the
-        document's).
+        metadata; `written`, whether an LLM wrote the answer (else it is quoted); and `results`, best first:
+        nodes with `granularity`, `score`, `matched` (the units that found the node, best first) and
+        `metadata` (the document's).
     """
     metadata = response.metadata or {}
     outcome = metadata.get("outcome")
