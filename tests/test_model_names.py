@@ -153,7 +153,7 @@ def test_an_address_that_nothing_can_use_is_an_error(
         "index", docs, "--to", tmp_path / "index", "--llm", llm, "--api-base", address
     )
     assert code == 1
-    assert "such as openai-like:qwen3:8b" in squeezed(output)
+    assert "as openai-like:qwen3:8b" in squeezed(output)
 
 
 @pytest.mark.parametrize(
