@@ -118,7 +118,7 @@ def test_index_says_once_how_to_get_an_embedding_model(docs: Path, tmp_path: Pat
     index, no_models = tmp_path / "index", str(tmp_path)
     finished = run_process("index", docs, "--to", index, HF_HOME=no_models, OPENAI_API_KEY="")
     assert (finished.stderr + finished.stdout).count("hf download") == 1
-    assert "embedding model: none. It is searched" in finished.stdout
+    assert "embedding model: none. Search is by" in finished.stdout
 
 
 def test_index_again_leaves_unchanged_documents_alone(docs: Path, index: Path) -> None:
