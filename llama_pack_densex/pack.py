@@ -268,7 +268,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def _over(cls, opened: Opened, arguments: UserArguments) -> Self:
         if not opened.state and opened.store.is_empty():
             raise InvalidIndexError(
-                f"there is nothing of ours in the {opened.store.name}: index documents first, with "
+                f"there is no index in the {opened.store.name}: index documents first, with "
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
             )
         pack = cls.__new__(cls)

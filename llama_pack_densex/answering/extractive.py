@@ -58,7 +58,7 @@ _NAMES = re.compile(
     r"|(?<![A-Za-z])[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
 )
 
-_ALIKE_LEAD = 0.5  # share of the question's words
+_HEADING_SHARE = 0.5  # share of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
 # the question of a FAQ, however it ends; not "Q1:", which may be a quarter
 _ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")
@@ -128,8 +128,8 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     """
     words = content_words(tokenize(question))
     facts = rank_facts(nodes)
-    stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    ranked = [*_below_leads(words, nodes, stating), *stating] or facts
+    stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
+    ranked = [*_below_headings(words, nodes, stated_facts), *stated_facts] or facts
     if not ranked:  # no node has matched propositions
         for node in nodes[:1]:
             ranked = list(_facts_between(node, 0, len(node.get_content()), 0.0))
@@ -167,35 +167,37 @@ def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
     return len(besides) >= MOST_FACTS or sum(count_words(fact.unit.text) for fact in facts) > limit
 
 
-def _below_leads(
+def _below_headings(
     words: Collection[str],
     nodes: Sequence[NodeWithScore],
-    stating: Sequence[Fact],
+    stated_facts: Sequence[Fact],
 ) -> list[Fact]:
     """Return the text below headings and questions in the documents that contain half of a question's words.
 
     Args:
         words: The question's content words.
         nodes: The retrieved nodes.
-        stating: The propositions found, best first. A heading counts only if it contains more of the words
-            than the best of them.
+        stated_facts: The propositions found, best first. A heading counts only if it contains more of the
+            words than the best of them.
 
     Returns:
         The statements below each such heading up to the next one, those of the best heading first. Their
-        scores are so high that none of `stating` counts as about as good.
+        scores are so high that none of `stated_facts` counts as about as good.
     """
     below: list[Fact] = []
-    least = coverage_of(words, stating[0].unit.text) if stating else 0.0
-    above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (
-        _AS_GOOD * _ALIKE_LEAD**2
+    least = coverage_of(words, stated_facts[0].unit.text) if stated_facts else 0.0
+    top_score = max((abs(fact.unit.score) for fact in stated_facts), default=1.0) / (
+        _AS_GOOD * _HEADING_SHARE**2
     )
     for source in nodes:
         text = source.get_content()
-        leads = [part.span for part in segment(text, context_of(source.node)) if _leads(part, text)]
-        for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
+        headings = [
+            part.span for part in segment(text, context_of(source.node)) if _is_heading(part, text)
+        ]
+        for (start, end), (next_start, _) in pairwise([*headings, (len(text), len(text))]):
             share = coverage_of(words, text[start:end])
-            if share >= _ALIKE_LEAD and share > least:
-                below += _facts_between(source, end, next_start, share * above)
+            if share >= _HEADING_SHARE and share > least:
+                below += _facts_between(source, end, next_start, share * top_score)
     return sorted(below, key=lambda fact: -fact.unit.score)
 
 
@@ -210,7 +212,7 @@ def _facts_between(source: NodeWithScore, start: int, end: int, score: float) ->
             yield Fact(unit, source)
 
 
-def _leads(part: Block, text: str) -> bool:
+def _is_heading(part: Block, text: str) -> bool:
     """Return whether a segment of a text is a heading or a question, which the text below it answers."""
     return part.kind == "heading" or _states_nothing(text[part.start : part.end])
 

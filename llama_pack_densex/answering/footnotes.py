@@ -35,7 +35,7 @@ _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
 _MARKS = map(
     re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()]
 )
-_BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the sentence before it
+_AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the sentence before it
 _DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
 _DEFINITION = re.compile(_DEFINED)
 # The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
@@ -47,8 +47,9 @@ _PIECES = re.compile(
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
-_LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", which state nothing
-_LEADS_IN = re.compile(
+# a heading, or "They are:"
+_STATES_NOTHING = re.compile(r"\A\s*#|[:：][\s*_]*\Z")
+_INTRODUCES = re.compile(
     r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE
 )
 _MARKER = re.compile(rf"\A(?:{LIST_MARKER.pattern})")
@@ -101,18 +102,18 @@ class FootnoteFilter:
     def _clean(self, text: str) -> str:
         text, definitions = _DEFINITION.subn("", strip_surrogates(text))
         self.lists_footnotes |= bool(definitions)
-        cleaned = _CITED.sub(self._valid, self._last + text)[len(self._last) :]
+        cleaned = _CITED.sub(self._shown_form, self._last + text)[len(self._last) :]
         self._last = (self._last + cleaned)[-1:]
         self._is_in_code ^= bool(cleaned.count("`") % 2)
         return cleaned
 
-    def _valid(self, match: re.Match[str]) -> str:
+    def _shown_form(self, match: re.Match[str]) -> str:
         """Return a footnote in the form to show, or nothing if it is invalid."""
         digits = re.findall(r"\b\d{1,9}\b", unicodedata.normalize("NFKC", match[0]).strip())
         numbers = dict.fromkeys(map(int, digits))
         if match[1]:
             self._other_forms = False
-        elif not self._is_meant(match, numbers):
+        elif not self._is_footnote(match, numbers):
             return match[0]
         footnotes = "".join(f"[^{number}]" for number in numbers if number in self._sources)
         if not footnotes:
@@ -120,7 +121,7 @@ class FootnoteFilter:
         self.cites = True
         return separator(match.string[: match.start()], match[0]) + footnotes
 
-    def _is_meant(self, match: re.Match[str], numbers: Collection[int]) -> bool:
+    def _is_footnote(self, match: re.Match[str], numbers: Collection[int]) -> bool:
         """Return whether brackets in another form are a footnote, not code or a quotation from a source."""
         if not self._other_forms or not numbers or not self._sources.keys() >= {*numbers}:
             return False
@@ -147,8 +148,8 @@ class SentenceMarker:
         self._footnotes = SentenceFootnotes(sources)
         self._question = question
         self._mark = in_language(NO_SOURCE, question, language)
-        self._begun = ""  # the last sentence, which may go on
-        self._waiting = ""  # text that arrived since that was parsed
+        self._last_sentence = ""  # it may go on
+        self._unparsed = ""  # text that arrived since that was parsed
 
     def add(self, text: str, ahead: str = "", is_last: bool = False) -> str:
         """Add text, and return text to show, with marks after the sentences that have ended.
@@ -158,39 +159,39 @@ class SentenceMarker:
             ahead: Text known to follow: "z. B" looks like the end of a sentence, "z. B." does not.
             is_last: Whether this is the end; the mark of the last sentence is `last_mark`.
         """
-        self._waiting += text
-        is_enough = is_last or len(self._waiting) >= len(self._begun) // _GROWTH_PARTS
-        if not self._waiting or not is_enough:
+        self._unparsed += text
+        is_enough = is_last or len(self._unparsed) >= len(self._last_sentence) // _GROWTH_PARTS
+        if not self._unparsed or not is_enough:
             return ""
-        shown = len(self._begun)
-        self._begun += self._waiting
-        self._waiting = ""
+        shown = len(self._last_sentence)
+        self._last_sentence += self._unparsed
+        self._unparsed = ""
         *ended, (last, _) = self._whole_sentences(ahead)
         marked = ""
         for start, end in ended:
-            place = max(start + len(self._begun[start:end].rstrip()), shown)
-            sentence = self._begun[start:place]
+            place = max(start + len(self._last_sentence[start:end].rstrip()), shown)
+            sentence = self._last_sentence[start:place]
             mark = self._mark_of(sentence)
-            marked += self._begun[shown:place] + mark
+            marked += self._last_sentence[shown:place] + mark
             shown = place
             if self.begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
                 self.begins_cited = bool(_ENDS_CITED.search(sentence))
-        marked += self._begun[shown:]
-        self._begun = self._begun[last:]
+        marked += self._last_sentence[shown:]
+        self._last_sentence = self._last_sentence[last:]
         return marked
 
     def last_mark(self) -> str:
         """Return the mark of the last sentence, once the answer has ended; empty if it needs none."""
-        return self._mark_of(self._begun)
+        return self._mark_of(self._last_sentence)
 
     def _whole_sentences(self, ahead: str) -> list[Span]:
         """Return the spans of the sentences so far; all but the last have ended."""
         sentences = sentences_of(
-            self._begun + ("." if ahead.startswith(".") else ""), self._question
+            self._last_sentence + ("." if ahead.startswith(".") else ""), self._question
         )
         for place, (start, end) in enumerate(sentences):
             # an open code block may go on
-            if _FENCE.fullmatch(self._begun[start:end].strip()):
+            if _FENCE.fullmatch(self._last_sentence[start:end].strip()):
                 return sentences[: place + 1]
         return sentences or [(0, 0)]
 
@@ -198,7 +199,7 @@ class SentenceMarker:
         """Return the mark of a sentence that has ended; empty if it needs none."""
         if not any(map(str.isalnum, sentence)):
             return ""
-        if self._footnotes.of(sentence) or _LEADS_ON.search(sentence):
+        if self._footnotes.of(sentence) or _STATES_NOTHING.search(sentence):
             return ""
         if says_what_is_missing(plain_answer(sentence), self._question):
             return ""
@@ -222,7 +223,7 @@ class SentenceFootnotes:
         own = [self._sources[number] for number in numbers if number in self._sources]
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):
-            self._lent = own if _LEADS_IN.search(plain) else []
+            self._lent = own if _INTRODUCES.search(plain) else []
             return own
         return own or (self._lent if _are_supported(plain, self._lent) else [])
 
@@ -256,7 +257,7 @@ def without_footnotes(text: str) -> str:
 
 def without_marks(text: str) -> str:
     """Return a text without the footnotes and marks after its sentences."""
-    return _BEHIND.sub("", text)
+    return _AFTER_SENTENCE.sub("", text)
 
 
 def plain_answer(text: str) -> str:
@@ -272,7 +273,10 @@ def sentences_of(text: str, question: str) -> list[Span]:
     plain = ""
     places: list[int] = []  # for each character of the plain text, its offset in the text
     last = 0
-    for start, end in [*(note.span() for note in _BEHIND.finditer(text)), (len(text), len(text))]:
+    for start, end in [
+        *(note.span() for note in _AFTER_SENTENCE.finditer(text)),
+        (len(text), len(text)),
+    ]:
         places += range(last, start)
         plain += text[last:start]
         last = end
@@ -283,7 +287,7 @@ def sentences_of(text: str, question: str) -> list[Span]:
     for start, end in pairwise(starts):
         previous = text[slice(*sentences[-1])] if sentences else ""
         is_code = _FENCE.match(text[start:end].strip())
-        if is_assent(previous, question) and not is_code and not _BEHIND.search(previous):
+        if is_assent(previous, question) and not is_code and not _AFTER_SENTENCE.search(previous):
             start = sentences.pop()[0]
         sentences.append((start, end))
     return sentences

@@ -22,7 +22,7 @@ from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.tokens import tokenize
 
-_ADDS = 0.25  # the share of a sentence's content words that a further proposition has to add
+_LEAST_ADDED = 0.25  # the share of a sentence's content words that a further proposition has to add
 _DOCUMENTS_FOOTNOTE = re.compile(r"\[\^([^\]\n]{0,40})\]")  # its replacement has the same length
 
 
@@ -157,7 +157,7 @@ def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str
         units: The units to choose from.
     """
     left = set(words)
-    least = max(_ADDS * len(words), 1)
+    least = max(_LEAST_ADDED * len(words), 1)
     tokens = [set(tokenize(unit.text)) for unit in units]
     chosen: dict[str, MatchedUnit] = {}
     while tokens and left:
