@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from llama_pack_densex.samples import Sample as Sample
     from llama_pack_densex.samples import load_sample as load_sample
 
-# Imported where they are first used: LlamaIndex takes seconds, which `densex --help` need not wait for.
+# Imported on first use: LlamaIndex takes seconds to import, and `densex --help` should not wait for it.
 _NAMES = {
     "answering.chat": ["PropositionChatEngine"],
     "answering.synthesizer": ["CitedSynthesizer"],

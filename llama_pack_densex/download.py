@@ -1,5 +1,5 @@
-"""`download_llama_pack`, the call that LlamaIndex had until llama-index-core 0.14.20, as notebooks still use
-it."""
+"""`download_llama_pack`: the call that existed in LlamaIndex until llama-index-core 0.14.20; notebooks still
+use it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def download_llama_pack(
 
     Args:
         llama_pack_class: "DenseXRetrievalPack".
-        download_dir: A folder for a copy of the class to edit, in `base.py`, as LlamaIndex's packs had it. An
-            existing copy is used as it is. It takes and returns the same objects as the installed package,
-            from which it imports everything else. None means the installed class.
-        llama_pack_url: Ignored; LlamaIndex's function downloaded from there.
-        refresh_cache: Whether to copy the class anew, over a copy that is there.
+        download_dir: A folder for an editable copy of the class, in `base.py`, as in LlamaIndex's packs. An
+            existing copy is used as it is. The copy imports everything else from the installed package, so it
+            takes and returns the same objects. None means the installed class.
+        llama_pack_url: Ignored; LlamaIndex's function downloaded the pack from there.
+        refresh_cache: Whether to overwrite an existing copy with a fresh one.
 
     Returns:
         The class.
 
     Raises:
-        ValueError: There is no such pack in this package, or the folder holds something else.
+        ValueError: This package has no such pack, or the folder holds something else.
 
     Example:
         >>> from llama_pack_densex import download_llama_pack
@@ -41,7 +41,7 @@ def download_llama_pack(
     """
     if llama_pack_class != DenseXRetrievalPack.__name__:
         raise ValueError(
-            f"no pack {llama_pack_class!r} here; there is: {DenseXRetrievalPack.__name__}"
+            f"no pack {llama_pack_class!r} here; the only one is {DenseXRetrievalPack.__name__}"
         )
     if download_dir is None:
         return DenseXRetrievalPack
@@ -49,7 +49,7 @@ def download_llama_pack(
     base = folder / "base.py"
     if folder.is_file() or (folder.is_dir() and not base.exists() and any(folder.iterdir())):
         raise ValueError(
-            f"{folder} is a file, or holds other things than a copy of the pack: name a folder of its own"
+            f"{folder} is a file, or holds something other than a copy of the pack: name a folder of its own"
         )
     if refresh_cache or not base.exists():
         folder.mkdir(parents=True, exist_ok=True)

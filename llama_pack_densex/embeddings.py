@@ -1,5 +1,4 @@
-"""Embedding models of our own, for what LlamaIndex's integrations do not run: ONNX Runtime, and older
-retrievers."""
+"""Embedding models that LlamaIndex's integrations do not run: by ONNX Runtime, and older retrievers."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.utils import infer_torch_device
 
 Pooling = Literal["cls", "mean", "pooler"]
-"""Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of
-them."""
+"""How a text's token vectors become one: "cls", the first, before any pooler; "mean", their mean; "pooler",
+the output of the model's own pooler."""
 
 ONNX_FILES = ("onnx/model.onnx", "tokenizer.json")
-_ONNX_TOKENS = 512  # of a text; what comes after them is not embedded
+_ONNX_TOKENS = 512  # longer texts are truncated
 
 
 class _LocalEmbedding(BaseEmbedding):
-    """Embeds lists of texts in this process; models say how they embed questions and lists of texts."""
+    """Base of the models that run in this process: subclasses embed one question, and a list of texts."""
 
     embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
 
@@ -35,19 +34,19 @@ class _LocalEmbedding(BaseEmbedding):
 
 
 class OnnxEmbedding(_LocalEmbedding):
-    """Embeds texts by ONNX Runtime: each by the mean of its tokens' vectors, with length 1.
+    """Embeds texts by ONNX Runtime, each as the unit-normalised mean of its token vectors.
 
     Args:
         model_name: A model on the Hugging Face Hub that has `onnx/model.onnx` and `tokenizer.json`. It is
-            downloaded when it is first used.
+            downloaded on first use.
 
     Raises:
         ImportError: onnxruntime, tokenizers or huggingface-hub is missing.
-        OSError: The model is neither on this machine nor to be downloaded.
+        OSError: The model is not on this machine and cannot be downloaded.
     """
 
-    query_instruction: str = Field(default="", description="What precedes questions.")
-    text_instruction: str = Field(default="", description="What precedes texts.")
+    query_instruction: str = Field(default="", description="Prefix of questions.")
+    text_instruction: str = Field(default="", description="Prefix of texts.")
     _session: Any = PrivateAttr()
     _tokenizer: Any = PrivateAttr()
 
@@ -65,7 +64,7 @@ class OnnxEmbedding(_LocalEmbedding):
     def __reduce__(self) -> tuple[Any, ...]:
         fields = ("model_name", "embed_batch_size", "query_instruction", "text_instruction")
         settings = {field: getattr(self, field) for field in fields}
-        return partial(type(self), **settings), ()  # the session is made anew where it is unpickled
+        return partial(type(self), **settings), ()  # unpickling creates a new session
 
     @classmethod
     def class_name(cls) -> str:
@@ -94,7 +93,7 @@ class OnnxEmbedding(_LocalEmbedding):
 
 
 def _file_on_hub(repository: str, name: str) -> str:
-    """The path of a file that was downloaded earlier, or is now."""
+    """Return the local path of a file on the Hugging Face Hub, downloading it if it is not cached."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -103,32 +102,33 @@ def _file_on_hub(repository: str, name: str) -> str:
     try:
         return str(hf_hub_download(repository, name))
     except LocalEntryNotFoundError as error:
-        # in old versions a ValueError too, which pydantic would wrap
+        # in old versions of huggingface_hub it is also a ValueError, which pydantic would wrap
         raise OSError(str(error)) from error
 
 
 class BiEncoderEmbedding(_LocalEmbedding):
-    """Embeds texts, and questions by the same encoder or another, with models of transformers.
+    """Embeds texts and questions with a transformers model, or with one encoder for each (DPR).
 
-    For checkpoints that do not say how they are pooled: sentence-transformers takes the mean, and, as
-    transformers' `AutoModel` does, loads DPR's encoder of texts as one of questions, with made-up weights.
+    For checkpoints that do not say how they are pooled: sentence-transformers would take the mean. Like
+    transformers' `AutoModel`, it also loads DPR's text encoder as a question encoder, with random weights.
 
     Args:
         model_name: The encoder's folder, or its name on the Hugging Face Hub.
         pooling: See `Pooling`; "pooler" is for the two encoders of DPR (Karpukhin et al. 2020).
-        normalize: Whether vectors get length 1.
-        question_model_name: DPR's encoder of questions. Without it, `model_name` is a folder that holds both
-            encoders, one with "question" in its name, one with "ctx" or "context".
+        normalize: Whether vectors are unit-normalised.
+        question_model_name: DPR's question encoder. With "pooler" and without this, `model_name` is a folder
+            that holds both encoders: one with "question" in its name, one with "ctx" or "context".
 
     Raises:
         OSError: There is no such model.
-        ValueError: It has not the weights of such an encoder, or a folder does not hold two.
+        ValueError: The model lacks the weights of such an encoder, or the folder does not hold exactly one
+            encoder of each kind.
     """
 
-    pooling: Pooling = Field(description="How a text's vectors become one.")
-    normalize: bool = Field(default=False, description="Whether vectors get length 1.")
+    pooling: Pooling = Field(description="How a text's token vectors become one vector.")
+    normalize: bool = Field(default=False, description="Whether vectors are unit-normalised.")
     question_model_name: str = Field(
-        default="", description="The encoder of questions, where that is another one."
+        default="", description="The question encoder, if it differs from the text encoder."
     )
     _texts: _Encoder = PrivateAttr()
     _questions: _Encoder = PrivateAttr()
@@ -160,21 +160,21 @@ class BiEncoderEmbedding(_LocalEmbedding):
 
 
 class _Encoder:
-    """A model and its tokenizer; of the classes of transformers, the first whose weights the checkpoint
-    has."""
+    """A model and its tokenizer, loaded with the first of the transformers classes `kinds` that fits the
+    checkpoint."""
 
     def __init__(self, place: str, *kinds: str) -> None:
         import transformers
 
-        for kind in kinds:  # DPR's two classes differ in the names of their weights alone
+        for kind in kinds:  # DPR's two classes differ only in the names of their weights
             model, report = getattr(transformers, kind).from_pretrained(
                 place, output_loading_info=True
             )
             missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
             if not missing:
                 break
-        else:  # transformers makes up what is missing
-            raise ValueError(f"{place} lacks the weights of a {kinds[0]}, as {min(missing)}")
+        else:  # transformers would fill missing weights with random values
+            raise ValueError(f"{place} lacks the weights of a {kinds[0]}, such as {min(missing)}")
         self._model = model.to(infer_torch_device())
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(place)
         self._length = min(
@@ -182,7 +182,7 @@ class _Encoder:
         )
 
     def embed(self, texts: list[str], pooling: Pooling, normalize: bool) -> list[list[float]]:
-        """A vector for each text."""
+        """Return a vector for each text."""
         import torch
 
         settings = {"truncation": True, "max_length": self._length, "return_token_type_ids": False}
@@ -204,7 +204,11 @@ class _Encoder:
 
 
 def _folder_in(folder: str, *words: str) -> str:
-    """The one folder in another whose name has one of these words."""
+    """Return the only subfolder of a folder whose name contains one of these words.
+
+    Raises:
+        ValueError: No such subfolder, or more than one.
+    """
     matching = [
         place
         for place in Path(folder).iterdir()

@@ -1,4 +1,4 @@
-"""Which LLM and which embedding model a name stands for, and which are used where the user names none."""
+"""Which LLM or embedding model a name stands for, and which ones are used if the user names none."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from llama_pack_densex.llm.names import (
 )
 
 E5 = "intfloat/multilingual-e5-small"
-"""The default embedding model: small, and at home in Japanese as in English."""
+"""The default embedding model: small, and as good in Japanese as in English."""
 LOCAL = "local"
-"""The same model by ONNX Runtime: no PyTorch."""
-# figures of both languages' questions in other words (benchmarks/RESULTS.md)
+"""The same model by ONNX Runtime, without PyTorch."""
+# measured on questions worded differently from the text, in English and Japanese (benchmarks/RESULTS.md)
 NO_EMBED_MODEL = (
-    "none (by words alone 1 of 10 questions in other words than the text's finds its passage first, with "
-    'multilingual-e5-small nearly 5 of 10; get it once with: pip install "llama-pack-densex[local]" && '
+    "none (with keywords alone, 1 in 10 questions worded differently from the text finds its passage first, "
+    'with multilingual-e5-small nearly 5 in 10; get it once with: pip install "llama-pack-densex[local]" && '
     f"hf download {E5} {' '.join(ONNX_FILES)})"
 )
-"""What is said where there is no embedding model by default: what that costs, and how to get one."""
+"""The message if there is no default embedding model: what that costs, and how to get one."""
 NONE = "none"
-"""No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
+"""No embedding model (keyword search only), or no LLM (sentences as propositions, quotations as answers)."""
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
 
 
 @dataclass(frozen=True)
 class Retriever:
-    """What the name of a retriever stands for.
+    """The checkpoint and settings of a retriever that has a name here.
 
     Args:
-        checkpoint: Its encoder, by its name on the Hugging Face Hub; where there are two, that of texts.
-        pooling: How a text's vectors become one; None where a sentence-transformers model says that itself.
-        normalize: Whether vectors get length 1, as the model was trained to be compared; else by inner
-            products.
-        questions: Its encoder of questions, where that is another one.
-        instructions: What precedes questions, and what precedes texts.
+        checkpoint: The encoder's name on the Hugging Face Hub; of two encoders, the one for texts.
+        pooling: How a text's token vectors become one; None if the sentence-transformers model says so
+            itself.
+        normalize: Whether vectors are unit-normalised; False for models that were trained on inner products.
+        questions: The question encoder, if it differs from `checkpoint`.
+        instructions: The prefix of questions, and the prefix of texts.
     """
 
     checkpoint: str
@@ -66,8 +66,8 @@ class Retriever:
 
 
 RETRIEVERS: Mapping[str, Retriever] = {
-    # the six of Dense X Retrieval (section 4.2), each used as its authors do
-    # its pooler is for training alone
+    # the six retrievers of Dense X Retrieval (section 4.2), each used as its authors use it
+    # SimCSE's pooler is for training only
     "simcse": Retriever("princeton-nlp/unsup-simcse-bert-base-uncased", "cls"),
     "contriever": Retriever("facebook/contriever", "mean", normalize=False),
     "dpr": Retriever(
@@ -76,8 +76,7 @@ RETRIEVERS: Mapping[str, Retriever] = {
         False,
         "facebook/dpr-question_encoder-multiset-base",
     ),
-    # trained from DPR's own encoders: pyserini (encode/_dpr.py, docs/experiments-ance.md) loads these as
-    # DPR's
+    # initialised from DPR's encoders: pyserini (encode/_dpr.py, docs/experiments-ance.md) loads them as DPR
     "ance": Retriever(
         "castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"
     ),
@@ -91,21 +90,21 @@ RETRIEVERS: Mapping[str, Retriever] = {
     "multilingual-e5": Retriever(E5, instructions=("query: ", "passage: ")),
     "bge-m3": Retriever("BAAI/bge-m3"),
 }
-"""Embedding models by name: each can be written with another place of its weights, as "contriever:FOLDER"."""
+"""Embedding models by name; "contriever:FOLDER" loads the weights from another place."""
 
 
 def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
-    """The LLM for what the user gave, and a phrase that says which it is.
+    """Return the LLM that an argument stands for, and a phrase that says which one it is.
 
     Args:
         llm: An LLM; a name (see `named_llm`); "none"; or None for the default: the user's `Settings.llm` if
             they set one, else OpenAI's gpt-4o-mini if `OPENAI_API_KEY` is set, else none.
-        argument: What it was given as.
+        argument: The name of the argument, for messages.
 
     Raises:
-        ValueError: It is something else; the message names `argument`. Or there is no LLM of that name, or no
-            key.
-        ImportError: Its package is missing; the message says which.
+        ValueError: `llm` is none of these (the message names `argument`), there is no LLM of that name, or
+            its key is missing.
+        ImportError: Its package is missing; the message says which one.
     """
     if llm is None:
         return _default_llm()
@@ -121,9 +120,9 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
 
 
 def _default_llm() -> tuple[LLM | None, str]:
-    # the attribute behind the property: reading the property would make core's own OpenAI default
+    # the attribute behind the property: reading the property would create core's own OpenAI default
     chosen = getattr(Settings, "_llm", None)
-    if type(chosen) is MockLLM:  # what core makes of None
+    if type(chosen) is MockLLM:  # core's replacement for None
         return None, "none, as Settings.llm says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.llm"
@@ -136,22 +135,22 @@ def _default_llm() -> tuple[LLM | None, str]:
 def resolve_embed_model(
     embed_model: BaseEmbedding | str | None,
 ) -> tuple[BaseEmbedding | None, str]:
-    """Get the embedding model that an argument or a name stands for.
+    """Return the embedding model that an argument or a name stands for.
 
     Args:
-        embed_model: An embedding model; "none", to search by words; "local", multilingual-e5-small without
-            PyTorch; the name of a retriever, with or without the folder of its weights ("contriever",
+        embed_model: An embedding model; "none" for keyword search only; "local" for multilingual-e5-small
+            without PyTorch; the name of a retriever, with or without the folder of its weights ("contriever",
             "contriever:FOLDER"); the folder of a sentence-transformers model; a name with a provider
             ("openai:text-embedding-3-small"), "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for
             the default: the user's `Settings.embed_model` if they set one, else multilingual-e5-small if it
             is on this machine, else none.
 
     Returns:
-        The model, or None for search by words, and a phrase that says which it is.
+        The model, or None for keyword search only, and a phrase that says which one it is.
 
     Raises:
-        ValueError: There is no such model or provider, its key is missing, or it cannot be made.
-        ImportError: A package is missing; the message says which, or which extra has it.
+        ValueError: There is no such model or provider, its key is missing, or it cannot be loaded.
+        ImportError: A package is missing; the message names it, or the extra that has it.
 
     Example:
         >>> from llama_index.core import MockEmbedding
@@ -173,7 +172,7 @@ def resolve_embed_model(
 def _embed_model_of(name: str) -> tuple[BaseEmbedding, str]:
     if name == LOCAL:
         return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
-    if name.startswith("local:"):  # as LlamaIndex calls them
+    if name.startswith("local:"):  # LlamaIndex's prefix for models on the Hugging Face Hub
         name = name.replace("local:", "huggingface:", 1)
     if name in (E5, f"huggingface:{E5}"):
         return _retriever("multilingual-e5"), E5
@@ -188,7 +187,7 @@ def _embed_model_of(name: str) -> tuple[BaseEmbedding, str]:
 
 def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
     chosen = getattr(Settings, "_embed_model", None)
-    if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
+    if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # core's replacement for None
         return None, "none, as Settings.embed_model says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
@@ -218,11 +217,11 @@ def _named_embed_model(name: str) -> BaseEmbedding:
 
 
 def embed_model_identity(model: BaseEmbedding | None) -> str:
-    """A name by which an index recognises the model that made it.
+    """Return the name by which an index recognises the embedding model that made it.
 
-    A model in a folder counts by what the folder holds, wherever it stands: its last part and a hash of the
-    settings and weights in it. Those that this package knows by name keep their name. The same weights with
-    another pooling or other instructions are another model.
+    A model in a folder is identified by the folder's name and a hash of the settings and weights in it, not
+    by its path. A checkpoint that this package knows by name keeps that name. The same weights with another
+    pooling or other instructions are another model.
 
     Args:
         model: The model; None for none.
@@ -248,7 +247,7 @@ def _identity_of_folder(folder: Path) -> str:
 
 
 def with_whole_path(name: str) -> str:
-    """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
+    """Return the name of an embedding model with a folder in it as an absolute path; others are unchanged."""
     if name in ("", NONE, LOCAL, E5, *RETRIEVERS):
         return name
     kind, colon, place = name.rpartition(":")
@@ -262,47 +261,48 @@ def with_whole_path(name: str) -> str:
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
-    """Whether an index that was made by a model is one of this model, whose folder may have another name by
-    now.
+    """Return whether a model is the one that made an index; its folder may have been renamed since.
 
     Args:
-        made_by: The identity that the index has kept.
-        identity: What `embed_model_identity` says of the model here.
+        made_by: The identity that the index has stored.
+        identity: The identity of the model here (`embed_model_identity`).
     """
     return _FOLDER.sub("", made_by) == _FOLDER.sub("", identity)
 
 
-# the name of one, before the hash of what it holds
+# a folder's name, before the hash of its contents
 _FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")
-_OF_A_MODEL = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
-_OTHER_FORMS = ("onnx", "openvino")  # the same model for other machines
+_MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
+_OTHER_FORMS = ("onnx", "openvino")  # folders that hold the same model in another format
 _SAMPLES = 1024
-_SAMPLE = 4096
+_SAMPLE_BYTES = 4096
 
 
 def _content_of(folder: Path) -> str:
-    """A hash of a model's settings, and of 4 MiB from all over its weights: two models of one shape differ
-    all over."""
+    """Return a hash of a model's settings and of 4 MiB sampled evenly from its weights.
+
+    A sample is enough: two models of the same shape differ everywhere.
+    """
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder)
         is_another_form = any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
-        if name.suffix not in _OF_A_MODEL or is_another_form or not file.is_file():
+        if name.suffix not in _MODEL_SUFFIXES or is_another_form or not file.is_file():
             continue
         size = file.stat().st_size
         digest.update(f"{name.as_posix()} {size}\n".encode())
         with file.open("rb") as stream:
-            if size <= _SAMPLES * _SAMPLE:
+            if size <= _SAMPLES * _SAMPLE_BYTES:
                 digest.update(stream.read())
                 continue
             for number in range(_SAMPLES):
-                stream.seek((size - _SAMPLE) * number // (_SAMPLES - 1))
-                digest.update(stream.read(_SAMPLE))
+                stream.seek((size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
+                digest.update(stream.read(_SAMPLE_BYTES))
     return digest.hexdigest()[:12]
 
 
 def _are_downloaded(repository: str, files: Iterable[str]) -> bool:
-    """Whether some files of a Hugging Face model are on this machine."""
+    """Return whether these files of a Hugging Face model are all in the local cache."""
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
@@ -311,14 +311,13 @@ def _are_downloaded(repository: str, files: Iterable[str]) -> bool:
 
 
 def cached_model(repository: str) -> Path | None:
-    """The folder of a Hugging Face model that was downloaded earlier, with its weights; None where it is not
-    here."""
+    """Return the folder of a Hugging Face model that is in the local cache with its weights, or None."""
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
         return None
-    # huggingface_hub's own cache, wherever its environment variables put it; where HuggingFaceEmbedding
-    # downloads to
+    # huggingface_hub's own cache (its environment variables may move it), then the folder that
+    # HuggingFaceEmbedding downloads to
     for cache in (None, get_cache_dir()):
         for weights in ("model.safetensors", "pytorch_model.bin"):
             file = try_to_load_from_cache(repository, weights, cache_dir=cache)
@@ -328,7 +327,7 @@ def cached_model(repository: str) -> Path | None:
 
 
 def _retriever(name: str, place: str = "") -> BaseEmbedding:
-    """The retriever of a name, with its weights in a place: a folder, or another name on the Hub."""
+    """Load a named retriever, from `place` if given: a folder, or another name on the Hub."""
     retriever = RETRIEVERS[name]
     checkpoint = place or _place_of(retriever.checkpoint)
     questions = "" if place else _place_of(retriever.questions)
@@ -344,25 +343,25 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
             question_model_name=questions,
         )
     except ImportError as error:
-        if retriever.pooling is None:  # which says what to install
+        if retriever.pooling is None:  # its message already says what to install
             raise
         raise ImportError(
             f"{name!r} needs transformers and torch ({error}); {HUGGINGFACE_ADVICE}"
         ) from error
     except (
         Exception
-    ) as error:  # whatever transformers raises where a model is not there, or is another
+    ) as error:  # transformers raises many types if a model is missing or of another kind
         full_name = f"{name}:{place}".rstrip(":")
         checkpoints = " and ".join(filter(None, (retriever.checkpoint, retriever.questions)))
         both = ", a folder that holds both" if retriever.questions else ""
         raise ValueError(
-            f"{full_name!r} cannot be made: {_reason(error)}. Where there is no network, get {checkpoints} "
-            f"with `hf download`, and write {name}:FOLDER{both}"
+            f"{full_name!r} cannot be loaded: {_reason(error)}. Without a network, get {checkpoints} "
+            f"elsewhere with `hf download`, and write {name}:FOLDER{both}"
         ) from None
 
 
 def _place_of(checkpoint: str) -> str:
-    """The folder of a checkpoint that was downloaded earlier, else its name."""
+    """Return the folder of a checkpoint that was downloaded earlier, else the checkpoint's name."""
     return checkpoint and str(cached_model(checkpoint) or checkpoint)
 
 
@@ -371,11 +370,11 @@ def _reason(error: Exception) -> str:
 
 
 def _local_model() -> BaseEmbedding:
-    """The default model by ONNX Runtime.
+    """Load the default model by ONNX Runtime.
 
     Raises:
         ImportError: A package of the extra `local` is missing.
-        ValueError: The model is neither on this machine nor to be downloaded.
+        ValueError: The model is not on this machine and cannot be downloaded, or is damaged.
     """
     try:
         return OnnxEmbedding(
@@ -385,9 +384,9 @@ def _local_model() -> BaseEmbedding:
         raise ImportError(
             f"{LOCAL!r} needs the extra of that name ({error}); {LOCAL_ADVICE}"
         ) from error
-    except Exception as error:  # whatever is raised where the model is not there, or is damaged
+    except Exception as error:  # many types are raised if the model is missing or damaged
         raise ValueError(
-            f"{LOCAL!r} cannot be made: {_reason(error)}. Where there is a network, get the model once with: "
+            f"{LOCAL!r} cannot be loaded: {_reason(error)}. With a network, get the model once with: "
             f"hf download {E5} {' '.join(ONNX_FILES)}"
         ) from None
 

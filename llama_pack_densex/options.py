@@ -1,8 +1,8 @@
-"""What a user chooses about a pack.
+"""The options of a pack: their types, allowed values and defaults.
 
-The signature and the docstring of `DenseXRetrievalPack` are what people, Jupyter and the documentation read
-of an option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it;
-a test holds them together.
+Users, Jupyter and the documentation read about an option in the signature and docstring of
+`DenseXRetrievalPack`. This module says what type an option has when an index is opened, which values are
+allowed, and whether an index stores it. A test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OF_THE_INDEX = (
     "embed_metadata",
     "llm_metadata",
 )
-"""What an index keeps of the options of who made it, for who opens it: fields of `Manifest`."""
+"""Options that an index stores in its `Manifest`, so that they apply when it is opened again."""
 DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = (
     "proposition",
     "sentence",
@@ -54,7 +54,7 @@ DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = (
 
 
 class PackArguments(TypedDict, total=False):
-    """The arguments of `DenseXRetrievalPack` for an index that is there."""
+    """The arguments of `DenseXRetrievalPack` that apply to an existing index."""
 
     proposition_llm: LLM | str | None
     query_llm: LLM | str | None
@@ -84,20 +84,20 @@ class PackArguments(TypedDict, total=False):
 
 
 class UserArguments(PackArguments, total=False):
-    """The same with the vector store, which is there or not."""
+    """`PackArguments` and a vector store, which may be empty."""
 
     vector_store: BasePydanticVectorStore | None
 
 
 def _listed(names: Any) -> tuple[Any, ...]:
-    """Names as a tuple; one alone stands for a list of it."""
+    """Return names as a tuple; a single name becomes a tuple of one."""
     return (
         tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
     )
 
 
 def _underscored(name: Any) -> Any:
-    # as strategies of `compare` are called
+    # the strategies of `compare` are spelled with hyphens ("auto-merging")
     return name.replace("-", "_") if isinstance(name, str) else name
 
 
@@ -112,11 +112,10 @@ _Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 class PackOptions(BaseModel, frozen=True):
-    """What is neither documents nor models among the arguments of `DenseXRetrievalPack`, which says what they
-    mean.
+    """The arguments of `DenseXRetrievalPack` other than documents and models; they are described there.
 
     Raises:
-        ValueError: A value is out of range; the message says which and what is allowed.
+        ValueError: A value is out of range; the message says which one and what is allowed.
     """
 
     mode: Annotated[Mode, BeforeValidator(_underscored)] = "recursive"
@@ -152,7 +151,12 @@ class PackOptions(BaseModel, frozen=True):
 
     @classmethod
     def for_index(cls, manifest: Manifest | None, arguments: Mapping[str, Any]) -> PackOptions:
-        """What the user chose, and where they chose nothing, what the index was made with."""
+        """Combine the user's choices with the options that the index was made with, and the defaults.
+
+        Args:
+            manifest: The manifest of the index; None for a new one.
+            arguments: The arguments of the pack; None values and names that are no options are ignored.
+        """
         made_with = (
             {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
         )

@@ -1,4 +1,4 @@
-"""The pack: documents in, propositions searched, an answer out."""
+"""The pack: index documents, search their propositions, answer questions."""
 
 from __future__ import annotations
 
@@ -64,76 +64,80 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al.,
     2023).
 
-    Documents are split into passages, and passages into propositions. A question finds propositions, and the
-    LLM reads these and their passages. Without any model, search is by words and answers are quotations.
+    Documents are split into passages, and passages into propositions. A search finds the propositions that
+    match a question, and the LLM reads them together with their passages. Without any model, search is by
+    keywords and answers are quotations.
 
     Args:
-        documents: The documents to index: any iterable, which is read lazily.
-        proposition_llm: The LLM that makes propositions; None means `Settings.llm` if it is set, else OpenAI
-            if `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
-        query_llm: The LLM that answers; None means the same defaults, without which answers are quotations.
-            "none" means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and
-            "ollama:qwen3:8b" one of another provider (docs/models.md).
-        embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a
+        documents: The documents to index: any iterable; it is read lazily.
+        proposition_llm: The LLM that writes propositions. None means `Settings.llm` if it is set, else OpenAI
+            if `OPENAI_API_KEY` is set, else no LLM: sentences stand in for propositions. "none" means
+            sentences.
+        query_llm: The LLM that answers. None means the same defaults; if there is no LLM, answers are
+            quotations. "none" means quotations. For both LLMs, a name such as "gpt-4o-mini" means that model
+            of OpenAI, and "ollama:qwen3:8b" one of another provider (docs/models.md).
+        embed_model: The embedding model: an object, "minilm", "none" (keyword search only), a model folder, a
             retriever such as "contriever" or "ruri" (docs/embeddings.md), or a name such as
             "openai:text-embedding-3-small". None means `Settings.embed_model` if it is set, else
             multilingual-e5-small if it is on this machine, else none.
-        text_splitter: The node parser that makes the passages; the default cuts at sentence ends, into at
-            most 256 tokens.
-        similarity_top_k: How many nodes a query returns by default: distinct passages, or what they merged
-            into.
+        text_splitter: The node parser that makes the passages; the default splits at sentence ends, into
+            passages of at most 256 tokens.
+        similarity_top_k: How many nodes a query returns by default: distinct passages, or the sections that
+            they were merged into.
         streaming: Whether answers are streamed.
         mode: "recursive" or "auto_merging".
-        propositionizer: What makes propositions, in place of `proposition_llm`.
+        propositionizer: The propositionizer to use instead of `proposition_llm`.
         vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded SQLite database.
-            If it holds an index, that is opened, and only documents that are new or changed are indexed.
-        docstore: Where whole nodes are kept beside a vector store that cannot give them back, such as FAISS;
-            None means one in memory, written to `persist_dir`.
-        persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that
-            are new or changed are indexed. Its options become those given here, or the defaults; `load` opens
-            it with its own.
+            If the store already holds an index, that index is opened, and only new and changed documents are
+            indexed.
+        docstore: Where whole nodes are kept beside a vector store that cannot return them, such as FAISS;
+            None means an in-memory one that is written to `persist_dir`.
+        persist_dir: A folder to keep the index in. If it already holds an index, that index is opened, and
+            only new and changed documents are indexed. The index then takes the options given here, or the
+            defaults; `load` opens it with the options that it was made with.
         granularity: The units whose embeddings are searched: any of "proposition", "sentence", "passage" and,
-            where the propositionizer wrote any, "question".
-        hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store"
-            leaves that to the hybrid mode of `vector_store`. Without an embedding model, search is by words
-            in any case.
-        dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question:
-            the words count as much as embeddings where the best passage holds all of them, half as much where
-            it holds half; and alone in a language that the embedding model turned out not to know.
-        hops: 2 goes on from the passages that a question finds to those that share a rare name with them,
-            where no passage says most of what is asked (docs/retrieval.md).
-        languages: Languages that the embedding model knows, whatever was measured: "ja", "en" and others; see
+            if the propositionizer wrote any, "question".
+        hybrid: Whether dense search is fused with keyword search (BM25 over passages). "store" leaves this to
+            the hybrid mode of `vector_store`. Without an embedding model, there is only keyword search.
+        dense_weight: The share of dense search in hybrid search, from 0 to 1. None chooses it for each
+            question: keywords count as much as embeddings if the best passage contains all words of the
+            question, and half as much if it contains half of them. In a language that the embedding model was
+            measured not to know, only keywords count.
+        hops: 2 also follows the passages found for a question to others that share a rare name with them,
+            unless one passage already contains most of the question's words (docs/retrieval.md).
+        languages: Languages that the embedding model knows, such as "ja" and "en", whatever was measured; see
             `languages` below.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
-            "section" can be named for any document. Filters see all metadata.
+            "section" are available for every document. Filters see all metadata.
         llm_metadata: The metadata keys that the LLM reads with each text: by default title, section, file and
             page.
         context: What the LLM reads: "propositions+passages", "propositions", "passages", "window", or a
-            `PropositionContextPostprocessor`, which has a budget too.
-        reranker: Any LlamaIndex node postprocessor that scores nodes anew, a cross-encoder for one.
-        rerank: What it scores: each "passage", or each matched "proposition" (and sentence), of which the
-            best one counts.
-        rerank_k: How many nodes it scores; None means five times those asked for, at least 20.
-        tokenizer: How texts and questions are split for search by words: "bigrams" (words, and pairs of
-            characters where words have no spaces between them), or a function from a text to its tokens. None
-            means what the index was made with, which is "bigrams" for a new one.
+            `PropositionContextPostprocessor`, which also sets a budget.
+        reranker: Any LlamaIndex node postprocessor that rescores nodes, such as a cross-encoder.
+        rerank: What the reranker scores: each "passage", or each matched "proposition" (and sentence); a
+            passage then gets the score of its best one.
+        rerank_k: How many nodes the reranker scores; None means five times the number of results requested,
+            and at least 20.
+        tokenizer: How texts and questions are split for keyword search: "bigrams" (words, and pairs of
+            characters in scripts without spaces between words), or a function from a text to its tokens. None
+            means the tokenizer that the index was made with, "bigrams" for a new index.
         node_parser: A proposition node parser of your own, in place of `text_splitter`, `propositionizer` and
             `proposition_llm`.
-        fetch_k: How many units the first round of a search fetches; the number grows until there are
+        fetch_k: How many units the first round of a search fetches; further rounds fetch more until there are
             `similarity_top_k` results.
-        simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is
-            returned.
+        simple_ratio_thresh: In mode "auto_merging", a parent is returned in place of its children if more
+            than this share of them was found.
         show_progress: Whether to show the progress while indexing.
         verbose: Whether retrievers print what they do.
 
     Attributes:
-        node_parser: Makes nodes of documents.
-        vector_index: A `VectorStoreIndex` over all nodes as they are now; None without an embedding model.
-        retriever: Returns passages (or what they merged into) for a question.
+        node_parser: Turns documents into nodes.
+        vector_index: A `VectorStoreIndex` over all current nodes; None without an embedding model.
+        retriever: Returns passages (or the sections that they were merged into) for a question.
         query_engine: Answers a question.
 
     Raises:
-        ValueError: There is nothing to index, or an argument is out of range; the message says which.
+        ValueError: There is nothing to index, or an argument is out of range; the message says which one.
         InvalidIndexError: `persist_dir` cannot be used.
 
     Example:
@@ -204,16 +208,17 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @classmethod
     def load(cls, persist_dir: str | Path, **arguments: Unpack[UserArguments]) -> Self:
-        """Open an index that was persisted; no LLM is asked, and no document is embedded.
+        """Open a persisted index without calling an LLM and without embedding any document.
 
         Args:
             persist_dir: The folder.
-            **arguments: Those of the constructor; `vector_store` if the nodes are in one of your own. `mode`,
-                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `hops`,
-                `embed_metadata` and `llm_metadata` are what the index was made with, unless they are given.
+            **arguments: The arguments of the constructor; `vector_store` if the nodes are in a store of your
+                own. `mode`, `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `hops`,
+                `embed_metadata` and `llm_metadata` default to the values that the index was made with.
 
         Raises:
-            InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
+            InvalidIndexError: The folder is not an index, is damaged, or was made with another embedding
+                model.
             ValueError: An argument is out of range.
 
         Example:
@@ -222,7 +227,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             IndexCounts(documents=2, passages=2, propositions=3, ...)
         """
         checked = _checked(arguments)
-        # which says so where there is no index, before anything is made
+        # open_store comes first: it raises if there is no index, before anything else is built
         return while_it_changes(
             folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, checked), checked)
         )
@@ -231,14 +236,14 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def from_vector_store(
         cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]
     ) -> Self:
-        """Open an index from its vector store alone; no LLM is asked, and no document is embedded.
+        """Open an index from its vector store alone, without calling an LLM or embedding any document.
 
-        Passages and sections are read back by id from the store. Search by words needs all texts, which are
-        read once, at the first question; with `hybrid=False` they are not read.
+        Passages and sections are read from the store by id. Keyword search needs all texts; they are read
+        once, at the first question, and not at all with `hybrid=False`.
 
         Args:
-            vector_store: Where a pack has written its nodes, in this process or another, or any pipeline with
-                one of our node parsers.
+            vector_store: The store that holds the nodes. A pack wrote them, in this process or another, or an
+                ingestion pipeline that uses one of our node parsers.
             **arguments: As for `load`.
 
         Raises:
@@ -263,7 +268,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def _over(cls, opened: Opened, arguments: UserArguments) -> Self:
         if not opened.state and opened.store.is_empty():
             raise InvalidIndexError(
-                f"there is nothing of ours in the {opened.store.name}: index documents first, with "
+                f"there is no index in the {opened.store.name}: index documents first, with "
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
             )
         pack = cls.__new__(cls)
@@ -294,9 +299,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         )
         sources = (proposition_source, self._index.embedding_source, answering_source)
         self._choices = wiring.describe_choices(options.hybrid, *sources)
-        used = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
-        # which nobody left out
-        if any(part is None and arguments.get(name) is None for name, part in used.items()):
+        models = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
+        # warn only about models that the user did not decline with "none"
+        if any(model is None and arguments.get(name) is None for name, model in models.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
             if self._index.embedding_source == NO_EMBED_MODEL:
                 wiring.warn_of_missing_model()
@@ -315,8 +320,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def vector_index(self) -> VectorStoreIndex | None:
-        """LlamaIndex's own `VectorStoreIndex` over all nodes as they are now; None without an embedding
-        model.
+        """LlamaIndex's own `VectorStoreIndex` over all current nodes; None without an embedding model.
 
         Example:
             >>> from llama_index.core import MockEmbedding
@@ -329,7 +333,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
-        """How well the embedding model knows each language of the documents, as measured on them.
+        """How well the embedding model knows each language of the documents, measured on the documents.
 
         Example:
             >>> pack.languages["en"].passages
@@ -338,7 +342,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return dict(self._index.trust)
 
     def get_modules(self) -> dict[str, Any]:
-        """The pack's parts by name.
+        """Return the pack's parts by name.
 
         Example:
             >>> sorted(pack.get_modules())
@@ -365,9 +369,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             query: The question.
-            similarity_top_k: How many nodes to retrieve for this question; None means the pack's number.
-            filters: Searches only documents whose metadata match; None means all.
-            query_str: The question, under the name that LlamaIndex uses for it.
+            similarity_top_k: How many nodes to retrieve for this question; None means the pack's default.
+            filters: Restrict the search to documents whose metadata match; None means all documents.
+            query_str: The question, under LlamaIndex's name for it.
 
         Returns:
             The answer, with the retrieved nodes as `source_nodes`.
@@ -389,7 +393,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         *,
         query_str: str | None = None,
     ) -> RESPONSE_TYPE:
-        """What `run` does, asynchronously.
+        """Answer a question asynchronously; see `run`.
 
         Example:
             >>> import asyncio
@@ -410,12 +414,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             query: The question.
-            similarity_top_k: How many; None means the pack's number.
-            filters: Searches only documents whose metadata match; None means all.
+            similarity_top_k: How many nodes to return; None means the pack's default.
+            filters: Restrict the search to documents whose metadata match; None means all documents.
 
         Returns:
-            Passages, or what they merged into, best first; each carries the units that found it under the
-            metadata key `densex_matched`.
+            Passages, or the sections that they were merged into, best first. Each has the units that matched
+            the question under the metadata key `densex_matched`.
 
         Example:
             >>> result = pack.retrieve("How far below the sea?", similarity_top_k=1)[0]
@@ -432,7 +436,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         similarity_top_k: int | None = None,
         filters: MetadataFilters | None = None,
     ) -> list[NodeWithScore]:
-        """What `retrieve` does, asynchronously.
+        """Find nodes for a question asynchronously; see `retrieve`.
 
         Example:
             >>> import asyncio
@@ -447,8 +451,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Make a retriever with its own number of nodes and filters.
 
         Args:
-            similarity_top_k: How many nodes it returns; None means the pack's number.
-            filters: Searches only documents whose metadata match; None means all.
+            similarity_top_k: How many nodes it returns; None means the pack's default.
+            filters: Restrict the search to documents whose metadata match; None means all documents.
 
         Example:
             >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
@@ -464,7 +468,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> PropositionQueryEngine:
-        """Make a query engine over `as_retriever`, which takes the same arguments.
+        """Make a query engine over the retriever that `as_retriever` makes from the same arguments.
 
         Example:
             >>> engine = pack.as_query_engine(similarity_top_k=2)
@@ -486,13 +490,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         chat_history: Sequence[ChatMessage] = (),
         memory: BaseMemory | None = None,
     ) -> PropositionChatEngine:
-        """Start a conversation over `as_retriever`; without an LLM, its answers are quotations.
+        """Start a conversation about the documents; without an LLM, its answers are quotations.
 
         Args:
-            similarity_top_k: How many nodes to retrieve for each question; None means the pack's number.
-            filters: Searches only documents whose metadata match; None means all.
-            chat_history: What was said before.
-            memory: Where the conversation is kept; None means its last 3,000 tokens, in memory.
+            similarity_top_k: How many nodes to retrieve for each question; None means the pack's default.
+            filters: Restrict the search to documents whose metadata match; None means all documents.
+            chat_history: Earlier messages of the conversation.
+            memory: Where the conversation is kept; None means a buffer of its last 3,000 tokens.
 
         Example:
             >>> chat = pack.as_chat_engine()
@@ -512,11 +516,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def as_tool(
         self, name: str = "search_documents", description: str | None = None
     ) -> QueryEngineTool:
-        """Make a tool of the query engine, for LlamaIndex's agents.
+        """Wrap the query engine as a tool for LlamaIndex's agents.
 
         Args:
             name: The name by which the agent calls it.
-            description: Tells the agent when to use it; None means one that names some of the documents.
+            description: Tells the agent when to use the tool; None means a description that names some of the
+                documents.
 
         Example:
             >>> pack.as_tool().metadata.description
@@ -527,19 +532,19 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
-        """Index documents; one whose id is in the index already is replaced.
+        """Index documents; a document whose id is already in the index is replaced.
 
-        Documents are read lazily. A document that fails is logged and reported (see `ingestion`); what the
-        index has of it stays, and the others are indexed.
+        Documents are read lazily. A document that fails is logged and reported (see `ingestion`); its earlier
+        version stays in the index, and the other documents are indexed.
 
         Args:
             documents: Any iterable of documents.
             show_progress: Whether to show the progress, in the notebook or on stderr.
 
         Raises:
-            PropositionizerError: No more propositions can be made: the key, the model, the quota or the
-                budget is at fault. Documents that were complete by then are in the index.
-            ValueError: Something is not a document, or every document failed.
+            PropositionizerError: No more propositions can be made because of the key, the model, the quota or
+                the budget. Documents completed before that are in the index.
+            ValueError: An item is not a document, or every document failed.
 
         Example:
             >>> pack.insert(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high."))
@@ -554,12 +559,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         show_progress: bool = False,
         gone: Sequence[str] = (),
     ) -> list[bool]:
-        """Index those documents that are new or changed; the others cost nothing.
+        """Index only the documents that are new or changed; the others cost nothing.
 
-        Documents whose ids LlamaIndex made up, new ones at each reading, are recognised by their text, and
-        replace whatever else the index has of their file; so do documents whose id is their file's path.
-        Therefore pass all documents of a file in one call. A node of another parser counts as a document of
-        its own.
+        LlamaIndex generates a new random id whenever it reads a document without one. Such documents are
+        recognised by their text, and replace whatever else the index holds of their file; so do documents
+        whose id is their file's path. Therefore pass all documents of a file in one call. A node from another
+        parser counts as a document of its own.
 
         Args:
             documents: Any iterable of documents.
@@ -567,7 +572,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             gone: The ids of documents to delete once the others are indexed.
 
         Returns:
-            For each document, whether it was new or changed, and has been indexed.
+            For each document, whether it was new or changed and has been indexed.
 
         Raises:
             PropositionizerError: As `insert`.
@@ -588,7 +593,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     async def ainsert(
         self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False
     ) -> None:
-        """What `insert` does, without blocking the event loop.
+        """Index documents without blocking the event loop; see `insert`.
 
         Example:
             >>> import asyncio
@@ -605,7 +610,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         show_progress: bool = False,
         gone: Sequence[str] = (),
     ) -> list[bool]:
-        """What `refresh` does, without blocking the event loop.
+        """Index new and changed documents without blocking the event loop; see `refresh`.
 
         Example:
             >>> import asyncio
@@ -617,7 +622,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     async def adelete(
         self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False
     ) -> int:
-        """What `delete` does, without blocking the event loop.
+        """Delete documents without blocking the event loop; see `delete`.
 
         Example:
             >>> import asyncio
@@ -632,18 +637,18 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Delete documents.
 
         Args:
-            documents: The documents, or their ids; also nodes of another parser that were indexed as
+            documents: The documents or their ids; also nodes from another parser that were indexed as
                 documents.
-            purge: Whether their text is erased from the reply cache, from recordings and from the files of
-                the embedded store as well; another process that has the index open has to load it again.
-                Where the document itself is passed, what is kept of it is found even if the index does not
-                have it. What is kept of its earlier versions is not found: give the cache a `max_age`.
+            purge: Whether to erase their text from the reply cache, from recordings and from the files of
+                the embedded store as well. If you pass the document itself, cached replies and recordings for
+                it are erased even if it is not in the index. Those for its earlier versions are not found:
+                give the cache a `max_age`.
 
         Returns:
-            How many of them were there.
+            How many of them were in the index.
 
         Raises:
-            TypeError: Something is neither an id nor a document.
+            TypeError: An item is neither an id nor a document.
             IndexInUseError: Another pack or process is writing to the index folder.
 
         Example:
@@ -661,11 +666,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.delete(targets, purge)
 
     def compact(self) -> None:
-        """Free the space of what was deleted or replaced, and erase it from the files of the index.
+        """Free the space of deleted and replaced nodes, and erase them from the files of the index.
 
-        The embedded store, the words kept beside other stores, and a FAISS index are written anew. A store on
-        a server does this in its own way. Other processes that have the index open go on with what there is
-        now.
+        The embedded store, the words kept beside other stores, and a FAISS index are rewritten. A store on a
+        server does this in its own way. Other processes that have the index open switch to the new files.
 
         Raises:
             IndexInUseError: Another pack or process is writing to the index folder.
@@ -681,8 +685,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def missing_links(self) -> int:
-        """How often a found unit led to a node that is not in the index; each time, one hit was lost and not
-        the query.
+        """How often a search found a unit whose passage is not in the index; each time costs one hit, not the
+        whole query.
 
         Example:
             >>> pack.missing_links
@@ -692,9 +696,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def ingestion(self) -> IngestionSummary | None:
-        """Documents by state, passages, fallbacks, requests, tokens and money of the last ingestion.
+        """Summary of the last ingestion: documents by state, passages, fallbacks, requests, tokens and cost.
 
-        With a `persist_dir`, its `ingestion_report.json` has these for every document. None after `load`.
+        With a `persist_dir`, `ingestion_report.json` in it has the same for every document. None after
+        `load`.
 
         Example:
             >>> print(pack.ingestion)
@@ -707,7 +712,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def failed_documents(self) -> Sequence[DocumentOutcome]:
-        """The documents that failed in the last ingestion, the first 20 at most.
+        """The documents that failed in the last ingestion, at most the first 20.
 
         Example:
             >>> len(pack.failed_documents)
@@ -716,7 +721,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.failed
 
     def documents(self) -> dict[str, DocumentRecord]:
-        """The documents of the index by id, each with a hash of its content and the file it was read from.
+        """Return the indexed documents by id, each with a hash of its content and the file it came from.
 
         Example:
             >>> sorted(pack.documents())
@@ -725,7 +730,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.nodes.documents()
 
     def metadata_values(self) -> dict[str, list[Any]]:
-        """What `filters` can ask for: the keys of the documents' metadata, each with its distinct values.
+        """Return what `filters` can match: the documents' metadata keys, each with its distinct values.
 
         Example:
             >>> pack.metadata_values()
@@ -743,7 +748,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.nodes.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
-        """All nodes of the index, or those of one granularity, in the order of their documents.
+        """Return all nodes of the index, or those of one granularity, in the order of their documents.
 
         Args:
             granularity: "section", "passage", "proposition", "sentence" or "question"; None means all.
@@ -764,7 +769,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             node_ids: The ids of nodes of any granularity.
 
         Returns:
-            The nodes by id, without those that are not in the index.
+            The nodes by id; ids that are not in the index are left out.
 
         Example:
             >>> proposition = pack.nodes("proposition")[0]
@@ -776,11 +781,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def records(
         self, granularity: str | None = None, document_ids: Sequence[str] | None = None
     ) -> Iterator[NodeRecord]:
-        """Iterate over short records of the nodes, in any order: the way to go through a large index.
+        """Iterate over short records of the nodes in no particular order; use this for a large index.
 
         Args:
             granularity: As for `nodes`.
-            document_ids: The documents whose nodes they are; None means all.
+            document_ids: The documents whose nodes to return; None means all.
 
         Example:
             >>> sorted(record.text for record in pack.records("proposition", ["seikan.md"]))
@@ -789,13 +794,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.nodes.records(granularity, document_ids)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
-        """Write the index to a folder; if that is interrupted, what was there before stays.
+        """Write the index to a folder; an interrupted write leaves the previous contents in place.
 
         Args:
             persist_dir: The folder; None means the pack's own, where changes are written as they happen.
 
         Raises:
-            ValueError: There is no folder.
+            ValueError: No folder is given, and the pack has none.
             InvalidIndexError: The folder is a file, or holds something other than an index.
 
         Example:
@@ -814,7 +819,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     ) -> list[bool]:
         nodes: Iterable[BaseNode] = checked_documents(documents)
         if isinstance(documents, (BaseNode, Sequence)):
-            nodes = list(nodes)  # says what is no document before anything is done
+            nodes = list(nodes)  # reject what is not a document before indexing any
         total = len(documents) if isinstance(documents, Sized) else None
         if isinstance(documents, BaseNode):
             total = 1
@@ -825,11 +830,11 @@ _PARTS = ("embed_model", "text_splitter", "propositionizer", "docstore", "rerank
 
 
 def _checked(arguments: Mapping[str, Any]) -> UserArguments:
-    """What the user gave, checked.
+    """Return the user's arguments after checking their names and the types of the parts.
 
     Raises:
-        TypeError: There is no argument of some name.
-        ValueError: A part is something else than it has to be.
+        TypeError: An argument has an unknown name.
+        ValueError: A part has the wrong type.
     """
     types = get_type_hints(UserArguments)
     unknown = sorted(arguments.keys() - types.keys())

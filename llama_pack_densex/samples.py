@@ -1,5 +1,5 @@
-"""Documents to try the pack on, with questions about them, propositions that an LLM made of them, and what it
-replied to some questions."""
+"""Documents to try the pack on, with questions about them, propositions that an LLM wrote, and its replies to
+some of the questions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Sample:
     Attributes:
         language: "en" or "ja".
         documents: Seven articles; their ids are file names, such as "en/eiffel-tower.md".
-        questions: Thirty questions, each with its right answers and the id of the document that has them.
-            `compare` takes them as they are.
+        questions: Thirty questions, each with its right answers and the id of the document that has them;
+            `compare` accepts them.
         recordings: A file with the propositions of every passage, for `--propositionizer recorded:FILE`.
 
     Example:
@@ -68,8 +68,10 @@ class Sample:
         return RecordedPropositionizer(self.recordings)
 
     def llm(self) -> RecordedLLM:
-        """An LLM that replies as a large one did: with the propositions of a passage, and with answers to the
-        questions of the notebooks; it needs no key and no network, and knows nothing else.
+        """Return an LLM that replays the recorded replies of a large one, without a key or a network.
+
+        It has the propositions of the sample's passages and the answers to the questions of the notebooks; it
+        raises a `ValueError` for any other request.
 
         Example:
             >>> from llama_pack_densex import DenseXRetrievalPack
@@ -81,14 +83,14 @@ class Sample:
 
 
 class RecordedLLM(CustomLLM):
-    """Replies to what a large LLM was asked once, with what it replied.
+    """Replays the replies of a large LLM.
 
-    A passage's propositions are looked up by its text, other replies by what the request ends with. A line of
-    `replies.jsonl` is `{"request": ..., "reply": ...}`; a footnote of the reply quotes its passage, and is
-    replaced by the number that the passage has in the request.
+    A passage's propositions are looked up by its text, other replies by the end of the request. A line of
+    `replies.jsonl` is `{"request": ..., "reply": ...}`. In a recorded reply, a footnote quotes its passage;
+    it is replaced by the number that the passage has in the request.
 
     Raises:
-        ValueError: On use: no reply was recorded.
+        ValueError: On use, if no reply was recorded for a request.
     """
 
     folder: str = Field(description="The folder with `propositions.jsonl` and `replies.jsonl`.")
@@ -137,8 +139,8 @@ class RecordedLLM(CustomLLM):
         matching = [request for request in replies if end.endswith(request)]
         if not matching:
             raise ValueError(
-                f"the sample's LLM has no reply to a request that ends with {end[-80:]!r}: it replies to the "
-                "questions of the notebooks alone. Pass an LLM of yours for others."
+                f"the sample's LLM has no reply to a request that ends with {end[-80:]!r}: it replies only "
+                "to the questions of the notebooks. Pass your own LLM for others."
             )
         return replies[max(matching, key=len)]
 
@@ -149,7 +151,7 @@ def _recordings_in(folder: str) -> RecordedPropositionizer:
 
 
 def _with_numbers(reply: str, prompt: str) -> str:
-    """Replace what the footnotes of a reply quote by the number that the quoted passage has in a request."""
+    """Replace the quotations in a reply's footnotes by the numbers that the passages have in the request."""
     sources = prompt.split("footnote: [^")[1:]
 
     def numbered(footnote: re.Match[str]) -> str:
@@ -165,7 +167,7 @@ def _with_numbers(reply: str, prompt: str) -> str:
 
 
 def load_sample(language: str = "en") -> Sample:
-    """Load the sample documents of a language, which come with the package.
+    """Load the sample documents of a language that come with the package.
 
     Args:
         language: "en" or "ja".

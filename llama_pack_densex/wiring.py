@@ -1,4 +1,4 @@
-"""Parts of a pack, made from its options."""
+"""Build the parts of a pack from its options."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
 
-# in a tool's description, of which OpenAI takes 1,024 characters
+# limits of a tool's description, which may have 1,024 characters at OpenAI
 _DOCUMENTS_NAMED = 8
-_NAME_SHOWN = 60
+_NAME_CHARACTERS = 60
 
 
 def make_node_parser(
     options: PackOptions, arguments: UserArguments
 ) -> tuple[BasePropositionNodeParser, str]:
-    """The node parser for what the user gave, and a phrase that says where propositions come from.
+    """Return the node parser for the user's arguments, and a phrase that says where propositions come from.
 
     Raises:
-        ValueError: Two arguments say different things about the same part.
+        ValueError: Two arguments contradict each other.
     """
     if (node_parser := arguments.get("node_parser")) is not None:
         if any(
@@ -103,7 +103,7 @@ def make_node_parser(
 
 
 def _units_to_make(options: PackOptions) -> tuple[UnitGranularity, ...]:
-    """The units that are made beside passages; questions come with propositions."""
+    """Return the units to make besides passages; questions are made together with propositions."""
     units: dict[UnitGranularity, None] = {}
     for unit in options.granularity:
         if unit != "passage":
@@ -118,7 +118,8 @@ def _make_propositionizer(arguments: UserArguments) -> tuple[Propositionizer, st
         if named_llm is not None:
             raise ValueError("pass proposition_llm or propositionizer, not both")
         return propositionizer, f"propositions by {propositionizer.class_name()}"
-    if isinstance(named_llm, str) and named_llm != NONE:  # it makes it elsewhere by its name
+    if isinstance(named_llm, str) and named_llm != NONE:
+        # by its name, so that an unpickled copy can make the LLM again
         return LLMPropositionizer(llm=named_llm), f"propositions by {named_llm}"
     llm, source = resolve_llm(named_llm, "proposition_llm")
     if llm is not None:
@@ -130,8 +131,10 @@ def _make_propositionizer(arguments: UserArguments) -> tuple[Propositionizer, st
 
 
 def _report_unused_settings() -> None:
-    """Say where the user's Settings would make other passages; what it makes up when it is read does not
-    count."""
+    """Warn if the user's Settings would split documents into other passages.
+
+    The underscored attributes hold only what the user set: reading the properties creates defaults.
+    """
     chosen = [
         getattr(Settings, "_node_parser", None),
         *(getattr(Settings, "_transformations", None) or ()),
@@ -143,8 +146,8 @@ def _report_unused_settings() -> None:
     }
     if sizes.items() - {("SentenceSplitter", constants.DEFAULT_CHUNK_SIZE)}:
         logger.warning(
-            "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to "
-            "%d tokens. Pass text_splitter=, Settings.node_parser for one, to have others.",
+            "The splitter in Settings (%s) is not used: passages end at sentence ends and have up to %d "
+            "tokens. To use another splitter, pass text_splitter=, for example Settings.node_parser.",
             ", ".join(sizes), DEFAULT_CHUNK_SIZE,
         )  # fmt: skip
 
@@ -152,15 +155,17 @@ def _report_unused_settings() -> None:
 def embed_model_for(
     manifest: Manifest | None, embed_model: BaseEmbedding | str | None, where: str
 ) -> tuple[BaseEmbedding | None, str]:
-    """The embedding model for an index: the one that made it, where there is an index already.
+    """Return the embedding model for an index, and a phrase that says which one it is.
+
+    An existing index needs the model that made it.
 
     Args:
-        manifest: What the index says about itself; None where there is none yet, or it does not say.
-        embed_model: What the user gave.
+        manifest: The manifest of the index; None if there is no index yet, or it has no manifest.
+        embed_model: The user's argument.
         where: The index, for messages.
 
     Raises:
-        InvalidIndexError: Another model was given, or the one that made it cannot be told.
+        InvalidIndexError: The model is not the one that made the index.
         UnnamedModelError: The index names an address or a folder that the user has not named.
     """
     if manifest is None:
@@ -176,7 +181,7 @@ def embed_model_for(
     if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(
             f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass "
-            "that one as embed_model=, or build the index anew."
+            "that model as embed_model=, or rebuild the index."
         )
     return model, source
 
@@ -189,22 +194,29 @@ def _refuse_unnamed_place(model: str, where: str) -> None:
     if "://" not in place:
         consequence = "run a model from there"
     advice = f"pass embed_model={model!r}"
-    if model.isprintable():  # else the line would steer the terminal
+    if model.isprintable():  # other characters could control the terminal
         advice += f", at the command line: --embed-model {shlex.quote(model)}"
     raise UnnamedModelError(
-        f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only "
+        f"{where} says that its embedding model is at {place!r}. Using it would {consequence}, but only "
         f"whoever made the index has named that place. If you trust it, {advice}",
         model,
     )
 
 
 def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answering: str) -> str:
-    """A sentence that says what was chosen and what it means."""
+    """Return a sentence that says which models are used, and what that means for search and answers.
+
+    Args:
+        hybrid: The pack's option.
+        propositions: A phrase that says where propositions come from.
+        embedding: A phrase that says which embedding model is used; it starts with "none" if there is none.
+        answering: The same for the LLM that answers.
+    """
     search = "by embeddings"
     if embedding.startswith(NONE):
-        search = "by words (BM25)"
+        search = "by keywords (BM25)"
     elif hybrid:
-        search = "by embeddings and by words (BM25)"
+        search = "by embeddings and by keywords (BM25)"
     answers = "quoted propositions" if answering.startswith(NONE) else "written by the LLM"
     return (
         f"{_capitalized(propositions)}; embedding model: {embedding}, so search is {search}; "
@@ -213,13 +225,12 @@ def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answerin
 
 
 def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
-    """A line that says what a pack works with where models are lacking; arguments as for
-    `describe_choices`."""
+    """Return a line that says what a pack does without the models it lacks; see `describe_choices`."""
     lacks = []
     if "LLM for propositions: none" in propositions:
         lacks.append("sentences stand in for propositions")
     if embedding.startswith(NONE):
-        lacks.append("search is by words (BM25)")
+        lacks.append("search is by keywords (BM25)")
     if answering.startswith(NONE):
         lacks.append("answers are quotations")
     return f"{_capitalized(', '.join(lacks))}; print(pack) says why."
@@ -227,21 +238,22 @@ def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
 
 @cache
 def warn_of_missing_model() -> None:
-    """Say once a process what it costs to have no embedding model, and how to get one."""
+    """Log, once per process, what it costs to have no embedding model and how to get one."""
     logger.warning("Embedding model: %s.", NO_EMBED_MODEL)
 
 
 def describe_tool(documents: Mapping[str, DocumentRecord]) -> str:
-    """What a tool over some documents tells an agent, which names some of them."""
+    """Return the description of a tool that answers from documents; it names some of them."""
     names = sorted({_document_name(key, record) for key, record in documents.items()} - {""})
-    shown = ", ".join(repr(name[:_NAME_SHOWN]) for name in names[:_DOCUMENTS_NAMED])
+    shown = ", ".join(repr(name[:_NAME_CHARACTERS]) for name in names[:_DOCUMENTS_NAMED])
     more = " and others" if len(names) > _DOCUMENTS_NAMED else ""
     listed = f": {shown}{more}" if names else ""
     return f"Answers a question from {many(len(documents), 'document')}, with its sources{listed}."
 
 
 def _document_name(document_id: str, record: DocumentRecord) -> str:
-    """What tells an LLM which document it is, without its page; empty where only a random id does."""
+    """Return the name by which an LLM can recognise a document, without its page; empty if only a random id
+    is known."""
     name = Path(record.file).name if is_random_id(document_id) else document_id
     return " ".join(name.partition("#page=")[0].split())
 
@@ -252,13 +264,13 @@ def _capitalized(text: str) -> str:
 
 @dataclass(frozen=True)
 class RetrieverMaker:
-    """Makes the retrievers of a pack, for its mode, with a reranker behind them where there is one.
+    """Makes the retrievers of a pack for its mode, followed by a reranker if there is one.
 
     Args:
         options: The pack's options.
         nodes: Its index.
-        trust: What is known of the embedding model by language.
-        reranker: What scores nodes anew; None for nothing.
+        trust: How well the embedding model knows each language.
+        reranker: Rescores the nodes that were found; None for no reranking.
     """
 
     options: PackOptions
@@ -269,11 +281,11 @@ class RetrieverMaker:
     def __call__(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> BaseRetriever:
-        """Make one.
+        """Make a retriever.
 
         Raises:
-            ValueError: `similarity_top_k` is not a positive whole number.
-            TypeError: `filters` are none.
+            ValueError: `similarity_top_k` is not a positive integer.
+            TypeError: `filters` is not a `MetadataFilters`.
         """
         options = self.options
         if filters is not None and not isinstance(filters, MetadataFilters):
@@ -319,7 +331,7 @@ class RetrieverMaker:
 def make_synthesizer(
     options: PackOptions, trust: Mapping[str, LanguageTrust], llm: LLM | None
 ) -> SourcedSynthesizer:
-    """What answers: an LLM over the assembled context, or quotations."""
+    """Return the synthesizer that answers: by an LLM over the assembled context, or with quotations."""
     callbacks = callback_manager()
     if llm is not None:
         return CitedSynthesizer(llm, options.context, options.streaming, callbacks, trust)
@@ -329,7 +341,7 @@ def make_synthesizer(
 def make_vector_index(
     index: NodeIndex, parser: BasePropositionNodeParser
 ) -> VectorStoreIndex | None:
-    """An index of LlamaIndex's own over the same nodes; None without an embedding model."""
+    """Return LlamaIndex's own index over the same nodes; None without an embedding model."""
     if index.embed_model is None:
         return None
     store = index.store
@@ -339,7 +351,7 @@ def make_vector_index(
         storage_context=StorageContext.from_defaults(
             vector_store=store.vector_store, docstore=store.docstore
         ),
-        # given here, so that core neither reads nor fills in Settings
+        # passed explicitly, so that core neither reads nor fills in Settings
         embed_model=index.embed_model,
         transformations=[parser],
         callback_manager=callback_manager(),
@@ -347,6 +359,9 @@ def make_vector_index(
 
 
 def callback_manager() -> CallbackManager:
-    """The user's callback manager, where they set one; reading the property would set one."""
+    """Return the user's callback manager if they set one, else a new one.
+
+    Reading the property of Settings would set one.
+    """
     chosen = getattr(Settings, "_callback_manager", None)
     return chosen if chosen is not None else CallbackManager()

@@ -190,7 +190,7 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
     runner = CliRunner()
     whole = runner.invoke(app, ["check", str(index)])
     assert whole.exit_code == 0
-    assert "It is whole." in whole.output
+    assert "The index is sound." in whole.output
     passage = node(index, "琵琶湖", "passage")
     rows(index, lambda store: store.delete_nodes([passage.node_id]))
     broken = runner.invoke(app, ["check", str(index)])

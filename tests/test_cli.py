@@ -118,7 +118,7 @@ def test_index_says_once_how_to_get_an_embedding_model(docs: Path, tmp_path: Pat
     index, no_models = tmp_path / "index", str(tmp_path)
     finished = run_process("index", docs, "--to", index, HF_HOME=no_models, OPENAI_API_KEY="")
     assert (finished.stderr + finished.stdout).count("hf download") == 1
-    assert "embedding model: none. It is searched" in finished.stdout
+    assert "embedding model: none. Search is by" in finished.stdout
 
 
 def test_index_again_leaves_unchanged_documents_alone(docs: Path, index: Path) -> None:
@@ -218,7 +218,7 @@ def test_pictures_and_sound_are_no_code_that_can_be_included(docs: Path, tmp_pat
         (docs / name).write_bytes(b"\xff\xd8")
     (docs / "rows.csv").write_text("tea,price\n", encoding="utf-8")
     output = run("index", docs, "--to", tmp_path / "index")[1]
-    assert "left out as pictures, sound, video or fonts: 2 .jpg, 1 .mp4\n" in output
+    assert "left out as images, audio, video or fonts: 2 .jpg, 1 .mp4\n" in output
     assert "not prose: 1 .csv (--include '*.csv' reads" in output
 
 
@@ -768,7 +768,7 @@ def test_what_is_for_folders_says_so_of_a_stores_url(
         "DOCS/tea.md": docs / "tea.md",
     }
     code, output = run(*[names.get(part, part) for part in command])
-    assert (code, "check, compact and batch are for folders" in " ".join(output.split())) == (
+    assert (code, "check, compact and batch need a folder" in " ".join(output.split())) == (
         1,
         True,
     )
@@ -847,7 +847,18 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.rpartition("imported:")[2].split())
 
 
-@pytest.mark.parametrize("command", [("index",), ("estimate",), ("batch", "export")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("index",),
+        ("estimate",),
+        ("query",),
+        ("chat",),
+        ("serve",),
+        ("evaluate",),
+        ("batch", "export"),
+    ],
+)
 def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(
     command: tuple[str, ...],
 ) -> None:
@@ -859,7 +870,7 @@ def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(
 def test_paragraphs_of_help_are_lines_that_the_terminal_breaks() -> None:
     """typer keeps line breaks of all paragraphs but the first."""
     wide = run("index", "--help", COLUMNS="200")[1]
-    assert "document is in its ingestion_report.json: after a stop" in wide
+    assert "each document in ingestion_report.json: if the command was stopped" in wide
 
 
 def test_switches_take_no_value_in_help() -> None:
@@ -1020,10 +1031,10 @@ def test_further_lines_hang_below_the_first() -> None:
 def test_help_has_the_commands_in_groups() -> None:
     output = run("--help")[1]
     headings = [
-        "Make an index",
-        "Ask it",
-        "Serve it",
-        "Look inside and keep it in order",
+        "Build an index",
+        "Ask questions",
+        "Serve an index",
+        "Inspect and maintain an index",
         "Measure",
     ]
     places = [output.index(f" {heading} ") for heading in headings]

@@ -326,7 +326,7 @@ def test_an_export_of_nothing_says_so(docs: Path, tmp_path: Path) -> None:
         "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "more"
     )
     assert code == 0
-    assert "There is nothing to ask for" in output
+    assert "There is nothing to request" in output
     assert not (tmp_path / "more").exists()
 
 

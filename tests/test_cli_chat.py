@@ -99,7 +99,7 @@ def test_a_server_that_answers_with_a_page_is_a_model_that_could_not_be_asked(
         )
     assert result.exit_code == 1
     assert "the model could not be asked" in result.stderr
-    assert "the server's address is right" in " ".join(result.stderr.split())
+    assert "check the server's address" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("body", ["<html>Welcome</html>", '{"error": {"message": "overloaded"}}'])
@@ -113,7 +113,7 @@ def test_a_page_in_place_of_a_stream_is_no_answer_that_was_not_found(
         )
         response = pack.run("Which bay has the highest tides?")
         with pytest.raises(
-            ConnectionError, match=r"could not be asked.*the server's address is right"
+            ConnectionError, match=r"could not be asked.*Check the server's address"
         ):
             str(response)
 

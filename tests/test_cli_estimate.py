@@ -73,7 +73,7 @@ def test_json_has_all_figures(folder: Path) -> None:
 def test_the_documents_of_a_dataset_count(tmp_path: Path) -> None:
     code, output = run("estimate", write_squad(tmp_path, "ja"))
     assert code == 0
-    assert "is a dataset: its 2 documents are meant" in " ".join(output.split())
+    assert "is a dataset: its 2 documents are used" in " ".join(output.split())
 
 
 def test_json_that_is_no_dataset_is_a_file_as_for_index(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_an_index_that_was_made_otherwise_counts_for_nothing(folder: Path, tmp_p
     assert run("index", folder, "--to", index, "--propositionizer", "sentence")[0] == 0
     code, output = run("estimate", folder, "--to", index)
     assert code == 0
-    assert "were made otherwise, so that all documents count as new" in " ".join(output.split())
+    assert "were made in another way, so all documents count as new" in " ".join(output.split())
 
 
 def test_the_replies_to_a_sample_are_kept_for_the_index(

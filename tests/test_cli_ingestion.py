@@ -425,7 +425,7 @@ def test_with_a_key_an_index_of_sentences_stays_so_and_says_how_to_change_it(
         return " ".join(result.stdout.split())
 
     assert "--llm" not in last_lines(OPENAI_API_KEY="")
-    assert "stays so although there is a key now: --llm gpt-4o-mini" in last_lines(
+    assert "stays so although there is a key now: with --llm gpt-4o-mini" in last_lines(
         OPENAI_API_KEY="sk-1"
     )
 
@@ -627,7 +627,7 @@ def test_limits_of_an_llm_are_a_usage_error_where_none_is_asked(
     )
     assert result.exit_code == 2
     assert limit[0] in result.stderr
-    assert "it is for --propositionizer llm" in result.stderr
+    assert "only for --propositionizer llm" in result.stderr
     assert not to.exists()
 
 

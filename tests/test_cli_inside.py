@@ -125,7 +125,7 @@ def test_an_unknown_document_is_an_error_that_names_near_ones(
 
 def test_inspect_shows_passages_of_a_status(index: Path) -> None:
     assert shown(index, "--status", "fallback") == ["a.pdf#page=1"]
-    assert "No passage is like that" in run("inspect", index, "--status", "repaired")[1]
+    assert "No passage matches" in run("inspect", index, "--status", "repaired")[1]
 
 
 @pytest.mark.parametrize("text", ["STEAMED", "約670平方", "同じ文"])
@@ -323,12 +323,12 @@ def test_a_filter_finds_a_value_alone_and_in_lists(
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("colour=green", "no document has the key 'colour'; there are the keys"),
+        ("colour=green", "no document has the key 'colour'; the keys are"),
         ("year", "write key=value"),
-        ("year>soon", "of year there are 2020, 2024, 2021.5"),
-        ("page_label>=9", "of page_label there are 9, 10"),
-        ("tags>a", "of tags there are drink, leaf, 湖"),
-        ("at={'x': 1}", "of at there are {'x': 1}"),
+        ("year>soon", "the values of year are 2020, 2024, 2021.5"),
+        ("page_label>=9", "the values of page_label are 9, 10"),
+        ("tags>a", "the values of tags are drink, leaf, 湖"),
+        ("at={'x': 1}", "the values of at are {'x': 1}"),
     ],
 )
 def test_a_wrong_filter_says_what_is_right(index: Path, condition: str, said: str) -> None:

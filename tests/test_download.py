@@ -60,7 +60,7 @@ def test_an_edited_copy_is_what_runs_until_it_is_made_anew(tmp_path: Path) -> No
 def test_nothing_else_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "base.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match="holds other things"):
+    with pytest.raises(ValueError, match="holds something other"):
         download_llama_pack("DenseXRetrievalPack", tmp_path / "notes")
     assert {entry.name for entry in tmp_path.iterdir()} == {"notes"}
 
@@ -72,5 +72,5 @@ def test_the_arguments_are_those_of_llama_index_core_0_14_20() -> None:
 
 @pytest.mark.parametrize("name", ["", "OtherPack", "densexretrievalpack"])
 def test_an_unknown_class_is_an_error_that_names_the_known_one(name: str) -> None:
-    with pytest.raises(ValueError, match="there is: DenseXRetrievalPack"):
+    with pytest.raises(ValueError, match="the only one is DenseXRetrievalPack"):
         download_llama_pack(name)

@@ -170,7 +170,7 @@ def test_a_folder_of_that_name_does_not_change_what_it_means(
 def test_a_model_that_is_not_here_is_an_error_that_says_how_to_get_it(cache: Path) -> None:
     with pytest.raises(
         ValueError,
-        match=rf"'local' cannot be made.*hf download {E5} onnx/model.onnx tokenizer.json",
+        match=rf"'local' cannot be loaded.*hf download {E5} onnx/model.onnx tokenizer.json",
     ):
         resolve_embed_model("local")
 
@@ -179,5 +179,5 @@ def test_a_damaged_model_is_an_error_that_names_it(cache: Path, tmp_path: Path) 
     make_model(tmp_path / "model")
     (tmp_path / "model" / "onnx" / "model.onnx").write_bytes(b"damaged")
     add_model(cache, E5, tmp_path / "model")
-    with pytest.raises(ValueError, match="'local' cannot be made"):
+    with pytest.raises(ValueError, match="'local' cannot be loaded"):
         resolve_embed_model("local")

@@ -209,7 +209,7 @@ def test_a_batch_is_openais(docs: Path, tmp_path: Path) -> None:
     arguments = ["--to", tmp_path / "new", "--out", tmp_path / "out", "--llm", "ollama:qwen3:8b"]
     code, output = run("batch", "export", docs, *arguments)
     assert code == 1
-    assert "not of OpenAI" in squeezed(output)
+    assert "not a model of OpenAI" in squeezed(output)
 
 
 # Packages and keys

@@ -155,7 +155,7 @@ def test_a_pack_prints_what_is_in_it_and_what_was_chosen(documents: list[Documen
     assert first.startswith("DenseXRetrievalPack: 3 documents, ")
     assert "propositions" in first
     assert "sections" in first
-    assert "search is by words (BM25)" in "".join(choices)
+    assert "search is by keywords (BM25)" in "".join(choices)
 
 
 def test_documents_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,7 +184,7 @@ def test_settings_that_are_not_used_for_the_passages_are_told(
         {"chunk_size": 64, "node_parser": splitter, "transformations": [splitter]}[chosen],
     )
     DenseXRetrievalPack(documents)
-    assert "What Settings says of splitting (SentenceSplitter) is not used" in caplog.text
+    assert "The splitter in Settings (SentenceSplitter) is not used" in caplog.text
 
 
 def test_settings_that_nobody_chose_are_not_told(
@@ -195,7 +195,7 @@ def test_settings_that_nobody_chose_are_not_told(
     DenseXRetrievalPack(documents)
     Settings.chunk_size = 300
     DenseXRetrievalPack(documents, text_splitter=Settings.node_parser)
-    assert "What Settings says of splitting" not in caplog.text
+    assert "The splitter in Settings" not in caplog.text
 
 
 def test_an_opened_index_is_not_said_to_be_of_sentences(
@@ -245,8 +245,8 @@ def test_what_was_chosen_is_said_once(
         record.getMessage() for record in caplog.records if "stand in" in record.getMessage()
     ]
     assert messages == [
-        "Sentences stand in for propositions, search is by words (BM25), answers are quotations; print(pack) "
-        "says why."
+        "Sentences stand in for propositions, search is by keywords (BM25), answers are quotations; "
+        "print(pack) says why."
     ]
     assert "answers are quoted propositions" in str(pack)
 
@@ -265,7 +265,7 @@ for text in ("The tower is high.", "塔は高い。"):
     finished = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    said = [line for line in finished.stderr.splitlines() if "in other words" in line]
+    said = [line for line in finished.stderr.splitlines() if "worded differently" in line]
     assert len(said) == (asked == "{}")
     for line in said:
         assert 'pip install "llama-pack-densex[local]"' in line

@@ -316,7 +316,7 @@ def test_a_folder_of_something_else_is_refused(
 ) -> None:
     make(tmp_path / "model")
     with pytest.raises(
-        ValueError, match=rf"(?s)'{name}:.*' cannot be made.*{said}.*hf download"
+        ValueError, match=rf"(?s)'{name}:.*' cannot be loaded.*{said}.*hf download"
     ) as raised:
         resolve_embed_model(f"{name}:{tmp_path / 'model'}")
     assert RETRIEVERS[name].checkpoint in str(raised.value)

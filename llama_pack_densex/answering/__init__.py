@@ -1,1 +1,1 @@
-"""From retrieved nodes to an answer: by an LLM over the assembled context, or word for word without one."""
+"""Answers from retrieved nodes: written by an LLM over the assembled context, or quoted without one."""

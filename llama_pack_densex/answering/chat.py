@@ -1,4 +1,4 @@
-"""Questions and conversations over an index: each message becomes a question that stands alone."""
+"""Query and chat engines over an index; each chat message becomes a stand-alone query."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.answering.rules import Query, by_rules
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 
-_TOKENS = 3_000  # of the conversation that is kept
+_MEMORY_TOKENS = 3_000  # of the conversation, by default
 
 
 class PropositionQueryEngine(RetrieverQueryEngine):
-    """Answers from the found propositions and the passages they came from.
+    """Answers a question from the propositions found for it and the passages they came from.
 
-    A greeting, thanks and a question without any content get a short fixed reply; nothing is retrieved.
+    Greetings, thanks and questions without content get a short fixed reply; nothing is retrieved.
 
     Args:
         retriever: One of our retrievers.
@@ -55,21 +55,21 @@ class PropositionQueryEngine(RetrieverQueryEngine):
 
 @dataclass
 class StreamingChatResponse(StreamingAgentChatResponse):
-    """LlamaIndex's streaming response of a chat; once it has ended, its metadata says what was cited.
+    """LlamaIndex's streaming response of a chat; once it has ended, its metadata has the citations.
 
-    The answer is made while `response_gen` (or `async_response_gen`) is gone through, and is in the history
-    then. Where that is stopped, what was shown so far is.
+    The answer is generated while `response_gen` (or `async_response_gen`) is iterated over, and is then added
+    to the history; if the iteration is stopped, the part shown so far is.
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
-    # by a thread beside, as core does it, a stop would not reach the LLM
+    # core writes to memory from another thread: stopping the iteration would then not stop the LLM
     is_writing_to_memory: bool = False
 
     @property
     def response_gen(self) -> Generator[str, None, None]:
         try:
             yield from super().response_gen
-        finally:  # core leaves what is beneath it open
+        finally:  # core does not close the underlying stream
             if self.chat_stream is not None:
                 self.chat_stream.close()
 
@@ -85,7 +85,7 @@ class StreamingChatResponse(StreamingAgentChatResponse):
 
 @dataclass
 class _Turn:
-    """A message of the user, and what its answer is made of."""
+    """A message of the user, its query, and the nodes retrieved for it."""
 
     message: str
     query: Query
@@ -93,15 +93,15 @@ class _Turn:
     conversation: str = ""
 
     @property
-    def to_read(self) -> dict[str, Any]:
-        """What the LLM reads beside the nodes."""
+    def synthesis_arguments(self) -> dict[str, Any]:
+        """What the LLM reads besides the nodes, as arguments of `SourcedSynthesizer.synthesize`."""
         return {
             "conversation": self.conversation,
             "full_question": self.query.as_asked(self.message),
         }
 
-    def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
-        """The retrieval as core's chat engines report it, and what was cited (once a stream has ended)."""
+    def response_fields(self, response: RESPONSE_TYPE) -> dict[str, Any]:
+        """Return the retrieval as core's chat engines report it, and the metadata with the citations."""
         sources: list[ToolOutput] = []
         if self.query.kind == "question":
             question = {"message": self.query.sentence}
@@ -114,16 +114,17 @@ class _Turn:
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
 
-    Each message becomes a query that stands alone. From what that query finds, an LLM answers the message,
-    with footnotes. "Summarise all that" and the like are answered from the whole conversation and its last
-    sources, without a search; greetings, thanks and messages without any content get a short fixed reply.
+    Each message becomes a stand-alone query. An LLM answers the message from the nodes that the query finds,
+    with footnotes. Messages such as "summarise all that" are answered from the whole conversation and the
+    sources of the last answer, without a search. Greetings, thanks and messages without content get a short
+    fixed reply.
 
     Args:
         retriever: Any retriever.
         synthesizer: `CitedSynthesizer` or `ExtractiveSynthesizer`.
-        queries: Makes the queries of messages; None means by rules, without an LLM.
-        memory: Where the history is kept; None means its last 3,000 tokens, in memory.
-        chat_history: What was said before.
+        queries: Turns messages into queries; None means by rules, without an LLM.
+        memory: Where the history is kept; None means a buffer of its last 3,000 tokens.
+        chat_history: Earlier messages of the conversation.
 
     Example:
         >>> from llama_index.core import Document
@@ -145,29 +146,31 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         chat_history: Sequence[ChatMessage] = (),
     ) -> None:
         self._retriever = retriever
-        # prompts that are replaced are this conversation's
+        # copies, so that replacing prompts affects only this conversation
         self._queries = copy.copy(queries or ConversationQuery())
         self._synthesizer = copy.copy(synthesizer)
         self._memory = (
-            memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
+            memory
+            if memory is not None
+            else ChatMemoryBuffer.from_defaults(token_limit=_MEMORY_TOKENS)
         )
         if chat_history:
             self._memory.set([*chat_history])
-        self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
+        self._nodes: list[NodeWithScore] = []  # the sources of the last answer to a question
 
     def chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, response, str(response)))
-        return AgentChatResponse(str(response), **turn.about(response))
+        return AgentChatResponse(str(response), **turn.response_fields(response))
 
     async def achat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, response, str(response)))
-        return AgentChatResponse(str(response), **turn.about(response))
+        return AgentChatResponse(str(response), **turn.response_fields(response))
 
     def stream_chat(
         self,
@@ -186,7 +189,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 self._memory.put_messages(self._messages(turn, response, shown))
 
-        return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
+        return StreamingChatResponse(chat_stream=stream(), **turn.response_fields(response))
 
     async def astream_chat(
         self,
@@ -206,7 +209,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 await self._memory.aput_messages(self._messages(turn, response, shown))
 
-        return StreamingChatResponse(achat_stream=stream(), **turn.about(response))
+        return StreamingChatResponse(achat_stream=stream(), **turn.response_fields(response))
 
     def reset(self) -> None:
         self._memory.reset()
@@ -214,7 +217,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     @property
     def chat_history(self) -> list[ChatMessage]:
-        """What was said so far."""
+        """The messages so far."""
         return self._memory.get_all()
 
     def _begin(
@@ -234,7 +237,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             turn.nodes = self._nodes
             turn.conversation = _transcript(self._memory.get_all())
         return turn, self._answering(streaming).synthesize(
-            turn.query.sentence, turn.nodes, **turn.to_read
+            turn.query.sentence, turn.nodes, **turn.synthesis_arguments
         )
 
     async def _abegin(
@@ -253,7 +256,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return turn, await self._answering(streaming).asynthesize(
             turn.query.sentence,
             turn.nodes,
-            **turn.to_read,
+            **turn.synthesis_arguments,
         )
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
@@ -263,7 +266,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def _messages(self, turn: _Turn, response: RESPONSE_TYPE, text: str) -> list[ChatMessage]:
         is_silence = (response.metadata or {}).get("outcome") == "no_answer"
-        # the LLM failed, or was stopped, before it said anything
+        # nothing to remember: the LLM failed, or was stopped, before it said anything
         if is_silence or not text.strip():
             return []
         if turn.query.kind == "question":
@@ -290,7 +293,7 @@ def _checked(message: object) -> str:
 
 
 def _transcript(messages: Sequence[ChatMessage]) -> str:
-    """What was said, without the footnotes of answers, of which older ones lead elsewhere by now."""
+    """Return the messages as text, without footnotes: those of older answers no longer match the sources."""
     lines: list[str] = []
     for message in messages:
         text = plain_answer(str(message.content or ""))

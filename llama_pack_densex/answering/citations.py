@@ -1,4 +1,4 @@
-"""An answer with footnotes, checked as it streams, and what supports each of its sentences."""
+"""An answer with footnotes: they are checked as it streams; its metadata says what supports each sentence."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
-# What may stand above a list of footnotes that is taken out; a last line that may become it waits for the
-# next.
+# A heading such as "Sources:" above a list of footnotes is removed together with the list. A short last line
+# may become such a heading, so it is held back until the next one.
 _LAST_LINE = re.compile(r"(?<!\s)\s*\n[^\n]{0,24}\Z")
 _LIST_OF_SOURCES = re.compile(
     r"(?<!\s)\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
@@ -38,7 +38,7 @@ _LIST_OF_SOURCES = re.compile(
 
 
 class CitedResponse(Response):
-    """An answer with what it cites (see `CitedAnswer.metadata`); a notebook shows its footnotes as links."""
+    """An answer with its citations (see `CitedAnswer.metadata`); notebooks show its footnotes as links."""
 
     def _repr_html_(self) -> str:
         metadata = self.metadata or {}
@@ -50,7 +50,7 @@ class CitedResponse(Response):
 
 
 def _shown(citation: Mapping[str, Any]) -> str:
-    """The text of a source as HTML, with what supports the answer marked in it."""
+    """Return the text of a source as HTML, with the parts that support the answer marked."""
     text = citation["text"]
     spans = map(_span_of, citation["propositions"])
     facts = markup.bullets(fact["text"] for fact in citation["propositions"])
@@ -62,20 +62,20 @@ def _span_of(cited: Mapping[str, Any]) -> Span | None:
 
 
 class CitedAnswer:
-    """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
+    """An answer as it streams: invalid footnotes are removed, and sentences without a footnote are marked.
 
-    An answer whose first sentence ends with a footnote that leads somewhere is shown from its second one on;
-    any other once it has ended: it may be replaced by `NOT_FOUND` where the sources do not say it either, or
-    turn out to have been a model's thoughts (`start_over`). What was shown is never taken back. Who sets
-    `is_cut` before the end has it said behind the answer.
+    If the first sentence ends with a valid footnote, the answer is shown from its second sentence on. Any
+    other answer is held back until it has ended: it may be replaced by `NOT_FOUND` if the sources do not
+    support it, or turn out to be the model's thoughts (`start_over`). Text that was shown is never taken
+    back. If `is_cut` is set before the end, a remark after the answer says that it was cut off.
 
     Args:
-        question: The question; its language is that of what is written here.
-        sources: What can be cited.
-        checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
-            an answer that nobody asked to cite, which is shown as it comes.
-        held: Whether nothing is shown before the end.
-        language: The language to answer in, where that was detected from more than the question.
+        question: The question; marks and fixed answers are in its language.
+        sources: The sources that can be cited.
+        checked: Whether sentences without a footnote are marked, and unsupported answers without footnotes
+            replaced. False if the LLM was not asked to cite; the answer is then shown as it arrives.
+        held: Whether an unchecked answer is held back until its end, too.
+        language: The language to answer in, if it was detected from more than the question.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CitedAnswer:
         self.outcome: Outcome = "answered"
         self.text = ""
         self.is_cut = False
-        self.is_written = False  # whether it is an LLM's
+        self.is_written = False  # by an LLM
         self._question = question
         self._language = language
         self._checked = checked
@@ -98,13 +98,13 @@ class CitedAnswer:
         self.start_over()
 
     def start_over(self) -> None:
-        """Drop what is not shown yet: the answer begins with what comes next."""
+        """Drop what has not been shown yet: the answer begins with the next delta."""
         self._footnotes = FootnoteFilter(self.sources, other_forms=self._checked)
         self._marker = SentenceMarker(self.sources, self._question, self._language)
-        self._held = ""  # what is not shown yet
+        self._held = ""  # text that has not been shown yet
 
     def add(self, delta: str) -> str:
-        """Take in what came, and return what can be shown now."""
+        """Add the next delta, and return the text that can be shown now."""
         text = self._footnotes.add(delta)
         if self._checked:
             text = self._marker.add(text, ahead=self._footnotes.pending)
@@ -115,7 +115,7 @@ class CitedAnswer:
         return self._release(last_line.start() if last_line else len(self._held))
 
     def _may_show(self) -> bool:
-        """Whether what came is an answer: thoughts do not begin with a cited sentence."""
+        """Return whether the held text can be shown: thoughts do not begin with a cited sentence."""
         if self._is_held or (
             self._checked and not (self._footnotes.cites and self._marker.begins_cited)
         ):
@@ -123,7 +123,7 @@ class CitedAnswer:
         return bool(self.text) or plain_answer(self._held) not in NOT_FOUND.values()
 
     def close(self) -> str:
-        """Return what was left to show at the end."""
+        """End the answer, and return the rest of the text to show."""
         cut = self._phrase(CUT_OFF) if self.is_cut else ""
         pending = self._footnotes.pending
         rest = self._footnotes.close().rstrip()
@@ -151,7 +151,7 @@ class CitedAnswer:
         return self._phrase(NOT_FOUND)
 
     def _release(self, length: int) -> str:
-        """Show the beginning of what is held."""
+        """Move the first `length` characters of the held text to the shown text, and return them."""
         shown = self._held[:length]
         self._held = self._held[length:]
         if not self.text:
@@ -160,7 +160,7 @@ class CitedAnswer:
         return shown
 
     def _is_answer(self, text: str) -> bool:
-        """Whether to show a whole answer: it cites, or the best sources hold half of its sentences' words."""
+        """Return whether to show an answer that has ended: it cites, or the sources support its sentences."""
         if text in ("", *NOT_FOUND.values()):
             return False
         if self._footnotes.cites or not self._checked:
@@ -171,7 +171,7 @@ class CitedAnswer:
         return self._are_supported(sentences)
 
     def _are_supported(self, sentences: Sequence[str]) -> bool:
-        """Whether the best sources hold half of the words of sentences."""
+        """Return whether half of the content words are supported, each sentence's by its best source."""
         words = [content_words(tokenize(sentence)) for sentence in sentences]
         tokens = [set(tokenize(source.text)) for source in self.sources.values()]
         shared = sum(
@@ -180,8 +180,8 @@ class CitedAnswer:
         return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
 
     def metadata(self) -> dict[str, Any]:
-        """The metadata of a response, as JSON: citations, sentences, Markdown, outcome, whether it was cut
-        off."""
+        """Return the response's metadata as JSON: citations, sentences, Markdown, outcome, and whether the
+        answer was cut off."""
         sentences: list[dict[str, Any]] = []
         backing: dict[int, dict[str, MatchedUnit]] = {}
         footnotes = SentenceFootnotes(self.sources)

@@ -1,4 +1,4 @@
-"""Which sentences of an answer state something that needs a source. Pure."""
+"""Recognise the sentences of an answer that need no source. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from llama_pack_densex.retrieval.context import count_words
 from llama_pack_densex.text.tokens import IS_CJK, tokenize, words
 
 MOST_WORDS = 10
-"""Words of a yes or no; a Chinese, Japanese or Korean character counts as half a word."""
+"""Maximum words of a yes or no; a Chinese, Japanese or Korean character counts as half a word."""
 
 
 def is_assent(sentence: str, question: str) -> bool:
-    """Tell whether a sentence is a short yes or no, or only leads in what follows ("It depends.").
+    """Return whether a sentence is a short yes or no, or only introduces what follows ("It depends.").
 
-    A yes or no may repeat words of the question; any other word is a claim of its own.
+    A yes or no may repeat words of the question; any other word makes it a claim of its own.
 
     Args:
         sentence: A sentence of an answer, without footnotes.
-        question: What was asked.
+        question: The question.
     """
     text = unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
     if not any(map(str.isalnum, text)) or count_words(text) > MOST_WORDS:
@@ -33,11 +33,11 @@ def is_assent(sentence: str, question: str) -> bool:
 
 
 def says_what_is_missing(sentence: str, question: str = "") -> bool:
-    """Tell whether a sentence says that the documents do not say something, and nothing besides.
+    """Return whether a sentence says that the documents lack some information, and nothing else.
 
     Args:
         sentence: A sentence of an answer, without footnotes.
-        question: What was asked, whose numbers may be repeated.
+        question: The question; the sentence may repeat its numbers.
     """
     text = unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
     if not {*_NUMBER.findall(text)} <= {*_NUMBER.findall(unicodedata.normalize("NFKC", question))}:
@@ -130,7 +130,7 @@ _MISSING = re.compile(
 _BEGINNING = re.compile(
     r"\A(?:however|but|unfortunately|still|though|that said)\b,?\s*", re.IGNORECASE
 )
-# What goes on to say something that the documents do.
+# Words after which the sentence makes a claim of its own ("..., but the tower opened in 1998").
 _ADDS = re.compile(
     r"""\b(?:but|although|though|while|whereas|because|since|so|except|instead|presumably|probably|likely|usually
         |typically|generally|however|normally|only

@@ -1,4 +1,4 @@
-"""From a conversation to a query that stands alone, by an LLM where rules do not suffice."""
+"""Stand-alone queries from a conversation: by rules, and by an LLM if rules do not suffice."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from llama_pack_densex.text.tokens import strip_surrogates, tokenize
 logger = plain_logger(__name__)
 
 MOST_TOKENS = 30
-"""Tokens that the LLM is told a query may have; one of more than twice as many is not used."""
-_READ = 6  # messages of a conversation that are read for its next query
+"""Limit of a query that the prompts state; a query of more than twice as many tokens is not used."""
+_MESSAGES_READ = 6  # the latest messages, for the next query
 
 _SYSTEM = """\
 Write the search query that the newest message of a conversation asks for. It has to be understood \
@@ -67,14 +67,14 @@ JAPANESE_PROMPT_KEY = "japanese_condense_prompt"
 
 
 class ConversationQuery(PromptMixin):
-    """Makes one stand-alone query of a conversation's history and its newest message.
+    """Makes one stand-alone query from a conversation's history and its newest message.
 
-    The first message stands alone, so that nothing is asked of the LLM for it. The prompts, `condense_prompt`
-    and `japanese_condense_prompt`, can be replaced.
+    The first message stands alone and needs no LLM. The prompts, `condense_prompt` and
+    `japanese_condense_prompt`, can be replaced.
 
     Args:
-        llm: Forms the queries of follow-ups; None leaves them to rules: the subject of the messages before is
-            put in where one is missing.
+        llm: Writes the queries of follow-ups. None leaves them to rules: a missing subject is taken from
+            earlier messages.
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
@@ -87,7 +87,7 @@ class ConversationQuery(PromptMixin):
         }
 
     def form(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
-        """Form the query.
+        """Return the query for the newest message.
 
         Args:
             message: The newest message.
@@ -103,7 +103,7 @@ class ConversationQuery(PromptMixin):
         return read_reply(text_of(response), message, query)
 
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
-        """What `form` does, asynchronously."""
+        """Return the query for the newest message asynchronously; see `form`."""
         query = by_rules(message, history)
         if self._endpoint is None or not _needs_llm(query, history):
             return query
@@ -125,25 +125,25 @@ class ConversationQuery(PromptMixin):
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
         replaced = {key: prompts[key] for key in self._prompts if key in prompts}
-        self._prompts = self._prompts | replaced  # copies share the earlier ones
+        self._prompts = self._prompts | replaced  # a new dict, as copies share the old one
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
 
 
 def _needs_llm(query: Query, history: Sequence[ChatMessage]) -> bool:
-    """Whether an LLM may form a better query: a first message stands alone."""
+    """Return whether an LLM may write a better query; a first message stands alone."""
     return bool(history) and query.kind not in ("small_talk", "conversation")
 
 
 def read_reply(reply: str, message: str, otherwise: Query) -> Query:
-    """Make a query of what an LLM replied.
+    """Read a query from an LLM's reply.
 
     Args:
         reply: The reply.
         message: The newest message.
-        otherwise: The query by rules, for a reply that is no query; also beside one that is about something
-            else.
+        otherwise: The query by rules. It is used if the reply is not a query, and searched for together with
+            the reply's query if that one is about another subject.
     """
     text = without_thoughts(reply)
     if len(text) <= SHORT and _NO_QUERY.search(text):
@@ -156,7 +156,9 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
     if _is_too_long(terms):
         terms = sentence
     if otherwise.kind == "question" and not names_in(message) <= {*tokenize(f"{sentence} {terms}")}:
-        logger.info("The LLM names another subject than the newest message; both are searched for.")
+        logger.info(
+            "The LLM's query names another subject than the newest message; both are searched for."
+        )
         return replace(otherwise, terms=f"{otherwise.terms} {terms}", rewritten=sentence)
     return Query("question", sentence, terms)
 
@@ -170,7 +172,7 @@ def _lines_of_query(reply: str) -> Iterator[str]:
 
 
 def _without_query(message: str, otherwise: Query) -> Query:
-    """What a message asks for of which an LLM says that there is nothing to search for."""
+    """Return the query of a message for which an LLM says that there is nothing to search for."""
     if _ASKS.search(message) and names_in(message):
         return otherwise
     if _THANKS_WITHIN.search(message) and not _REQUESTS.search(message):
@@ -185,7 +187,7 @@ def _is_too_long(line: str) -> bool:
 def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
     lines = [
         f"{turn.role.value.capitalize()}: {shortened(plain_answer(str(turn.content or '')))}"
-        for turn in history[-_READ:]
+        for turn in history[-_MESSAGES_READ:]
         if turn.role in (MessageRole.USER, MessageRole.ASSISTANT)
     ]
     return {

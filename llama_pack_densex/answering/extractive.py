@@ -1,4 +1,4 @@
-"""Answers without an LLM: the best propositions word for word, or that there is no answer."""
+"""Answers without an LLM: quotations of the best propositions, or the statement that there is no answer."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ from llama_pack_densex.text.segments import segment, sentence_spans, statements
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
-"""Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
+"""Maximum words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
 LIST_WORDS = 100
-"""The same with propositions of the first passage about as good as the best: items of a list."""
+"""Maximum words of an answer with a list: propositions of the best passage that score about as high."""
 MOST_FACTS = 3
-"""Propositions of an answer; the items of such a list count as one.
+"""Maximum propositions of an answer; the items of such a list count as one.
 
-Two hold the answer to 3 to 12 in 100 questions fewer, more to at most 3 (benchmarks/RESULTS.md)."""
+With two, 3 to 12 in 100 questions lose their answer; with more than three, at most 3 in 100 gain one
+(benchmarks/RESULTS.md)."""
 LEAST_SHARE = 0.4
-"""The score of each of them, as a share of the best one's: 5 to 30 % fewer words than without."""
-_AS_GOOD = 0.8  # of the best proposition's score
-_ALIKE = 0.7  # of the words of the shorter one
+"""Minimum score of each proposition, as a share of the best one's; it saves 5 to 30 % of the words."""
+_AS_GOOD = 0.8  # share of the best proposition's score
+_ALIKE = 0.7  # share of the words of the shorter proposition
 
 LEAST_EVIDENCE = 0.2
-"""The evidence below which nothing was found.
+"""The evidence below which the outcome is "not_found".
 
-Of the questions that four sets of documents answer, 3 % are refused so (benchmarks/RESULTS.md)."""
+It refuses 3 % of the questions that four sets of documents do answer (benchmarks/RESULTS.md)."""
 SURE_EVIDENCE = 0.6
-"""The evidence from which what was found is an answer, and not only what is closest to the question.
+"""The evidence from which the outcome is "answered" rather than "closest".
 
-Of 30 questions that a handbook does not answer, about what it is about, 4 to 6 are answered so."""
-# in scripts where nothing was measured: pairs of characters lie across words that ask
+Of 30 questions about a handbook's topics that the handbook does not answer, 4 to 6 reach it."""
+# for scripts that were not measured: pairs of characters that span question words lower the coverage
 _LEAST_ELSEWHERE = 0.1
 
 _NAMES = re.compile(
@@ -57,23 +58,23 @@ _NAMES = re.compile(
     r"|(?<![A-Za-z])[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
 )
 
-_ALIKE_LEAD = 0.5  # of the question's words
+_HEADING_SHARE = 0.5  # share of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
-# of a FAQ, whatever it ends with; "Q1:" may be a quarter
+# the question of a FAQ, however it ends; not "Q1:", which may be a quarter
 _ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")
-# that lead to the number of a page
+# the dot leaders of a table of contents
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")
 
 
 class ExtractiveSynthesizer(SourcedSynthesizer):
-    """Answers with the best propositions, word for word, with footnotes; needs no LLM.
+    """Answers by quoting the best propositions with footnotes; needs no LLM.
 
-    Where what was retrieved cannot hold the answer, it says so, and where that cannot be told, it calls them
-    what is closest to the question (see `judge`).
+    If the retrieved nodes cannot contain the answer, the answer says so. If that is uncertain, the quotations
+    are presented as the closest passages (see `judge`).
 
     Args:
-        trust: What is known of the index's embedding model, by language; read at each question.
-        streaming: Whether answers come as a stream.
+        trust: How well the index's embedding model knows each language; read at each question.
+        streaming: Whether answers are streamed.
     """
 
     def __init__(
@@ -110,25 +111,26 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
 
 
 def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
-    """The best propositions of retrieved nodes, `MOST_FACTS`, word for word, as a text with footnotes.
+    """Quote the best propositions of retrieved nodes, at most `MOST_FACTS`, with footnotes.
 
-    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are
-    about as good come first, then the others, each in the order of the passage. None says what another says.
-    A node that no proposition found is quoted from its beginning. What stands below a heading or question
-    that is worded as the question comes before the best proposition.
+    Each passage becomes a paragraph, the one with the best proposition first. Within a paragraph, the best
+    proposition and those about as good come first, then the others, both in the order of the passage.
+    Propositions that repeat another are left out. If no node has matched propositions, the first node is
+    quoted from its beginning. Text below a heading or question that is worded like the user's question comes
+    before the best proposition.
 
     Args:
         question: The question.
-        nodes: What was retrieved; the first has the footnote `[^1]`.
+        nodes: The retrieved nodes; the first has the footnote `[^1]`.
 
     Returns:
-        The text; empty where there are no nodes.
+        The text; empty if there are no nodes.
     """
     words = content_words(tokenize(question))
     facts = rank_facts(nodes)
-    stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    ranked = [*_below_leads(words, nodes, stating), *stating] or facts
-    if not ranked:  # no proposition found any of them
+    stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
+    ranked = [*_below_headings(words, nodes, stated_facts), *stated_facts] or facts
+    if not ranked:  # no node has matched propositions
         for node in nodes[:1]:
             ranked = list(_facts_between(node, 0, len(node.get_content()), 0.0))
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
@@ -139,10 +141,10 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
 
 
 def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
-    """Whether an answer of some facts, of which all but the last are in it, gains by the last one.
+    """Return whether the last of the facts improves an answer that consists of the others.
 
     Args:
-        words: The question's words.
+        words: The question's content words.
         best: The best fact.
         facts: The facts, best first.
     """
@@ -152,52 +154,55 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
     if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
     if _is_row(last) and coverage_of(words, last.unit.text) < coverage_of(words, best.unit.text):
-        return False  # another row says the same of something that was not asked about
+        return False  # another row of the table, about something else than the question
     if _are_too_many(facts, best):
         return False
     return not any(_is_said_by(last, other) for other in earlier)
 
 
 def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
-    """Whether facts are more than an answer has, or their words; a list may be longer."""
+    """Return whether facts exceed the limits of an answer in number or words; a list may be longer."""
     besides = [fact for fact in facts if not _is_item(fact, best)]
     limit = LIST_WORDS if _is_item(facts[-1], best) else ANSWER_WORDS
     return len(besides) >= MOST_FACTS or sum(count_words(fact.unit.text) for fact in facts) > limit
 
 
-def _below_leads(
+def _below_headings(
     words: Collection[str],
     nodes: Sequence[NodeWithScore],
-    stating: Sequence[Fact],
+    stated_facts: Sequence[Fact],
 ) -> list[Fact]:
-    """What stands below headings and questions in the documents that hold half of the words of a question.
+    """Return the text below headings and questions in the documents that contain half of a question's words.
 
     Args:
-        words: The question's words.
-        nodes: What was retrieved.
-        stating: The propositions, of which the best one has to hold less.
+        words: The question's content words.
+        nodes: The retrieved nodes.
+        stated_facts: The propositions found, best first. A heading counts only if it contains more of the
+            words than the best of them.
 
     Returns:
-        That, up to the next heading or question; first what stands below the one with the largest share. None
-        of `stating` is about as good.
+        The statements below each such heading up to the next one, those of the best heading first. Their
+        scores are so high that none of `stated_facts` counts as about as good.
     """
     below: list[Fact] = []
-    least = coverage_of(words, stating[0].unit.text) if stating else 0.0
-    above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (
-        _AS_GOOD * _ALIKE_LEAD**2
+    least = coverage_of(words, stated_facts[0].unit.text) if stated_facts else 0.0
+    top_score = max((abs(fact.unit.score) for fact in stated_facts), default=1.0) / (
+        _AS_GOOD * _HEADING_SHARE**2
     )
     for source in nodes:
         text = source.get_content()
-        leads = [part.span for part in segment(text, context_of(source.node)) if _leads(part, text)]
-        for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
+        headings = [
+            part.span for part in segment(text, context_of(source.node)) if _is_heading(part, text)
+        ]
+        for (start, end), (next_start, _) in pairwise([*headings, (len(text), len(text))]):
             share = coverage_of(words, text[start:end])
-            if share >= _ALIKE_LEAD and share > least:
-                below += _facts_between(source, end, next_start, share * above)
+            if share >= _HEADING_SHARE and share > least:
+                below += _facts_between(source, end, next_start, share * top_score)
     return sorted(below, key=lambda fact: -fact.unit.score)
 
 
 def _facts_between(source: NodeWithScore, start: int, end: int, score: float) -> Iterator[Fact]:
-    """What a node's text states in a stretch of it, as units that found it."""
+    """Yield the statements between two offsets in a node's text, as units that matched with this score."""
     offset = getattr(source.node, "start_char_idx", None) or 0
     for statement in statements(source.get_content(), context_of(source.node)):
         first, last = statement.span
@@ -207,13 +212,13 @@ def _facts_between(source: NodeWithScore, start: int, end: int, score: float) ->
             yield Fact(unit, source)
 
 
-def _leads(part: Block, text: str) -> bool:
-    """Whether a segment of a text is a heading or a question, which what is below it answers."""
+def _is_heading(part: Block, text: str) -> bool:
+    """Return whether a segment of a text is a heading or a question, which the text below it answers."""
     return part.kind == "heading" or _states_nothing(text[part.start : part.end])
 
 
 def _states_nothing(text: str) -> bool:
-    """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
+    """Return whether a sentence is a question or an entry of a table of contents."""
     return bool(
         text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text) or _DOTS.search(text)
     )
@@ -244,9 +249,9 @@ def _with_footnotes(text: str, footnote: str) -> Iterator[str]:
 
 
 def _quotation(fact: Fact) -> str:
-    """A fact as it is quoted: a sentence as in the document, with its links; a row with its columns' names.
+    """Return the quotation of a fact: a sentence as in the document, with links; a row with its column names.
 
-    A document's own footnotes are left out, since they lead elsewhere.
+    The document's own footnotes are left out: their numbers mean something else.
     """
     offset = getattr(fact.source.node, "start_char_idx", None) or 0
     start, end = fact.unit.span or (0, 0)
@@ -258,14 +263,14 @@ def _quotation(fact: Fact) -> str:
 
 
 def _is_row(fact: Fact) -> bool:
-    """Whether a fact is a row of a table."""
+    """Return whether a fact is a row of a table."""
     segments = segment(fact.source.get_content(), context_of(fact.source.node))
     return any(part.row and part.row == fact.unit.text for part in segments)
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is about as good as the best, or the sentence before it, which says who "it"
-    is."""
+    """Return whether a proposition is about as good as the best one, or is the sentence before it, which says
+    who "it" is."""
     if _is_as_good(fact, best):
         return True
     text = best.unit.text
@@ -282,13 +287,14 @@ def _is_as_good(fact: Fact, best: Fact) -> bool:
 
 
 def _flowing(text: str) -> str:
-    """A sentence of several lines on one; tables and code stay as they are."""
+    """Return a sentence on one line; tables and code stay as they are."""
     is_block = "\n" not in text or any(part.kind in ("row", "code") for part in segment(text))
     return text if is_block else on_one_line(text)
 
 
 def _is_item(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is about as good as the best, and says the same of something in its passage."""
+    """Return whether a proposition is an item of the same list as the best one: it is from the same passage,
+    about as good, and similarly worded."""
     if fact.source is not best.source or not _is_as_good(fact, best):
         return False
     tokens = set(tokenize(fact.unit.text))
@@ -297,7 +303,8 @@ def _is_item(fact: Fact, best: Fact) -> bool:
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:
-    """Whether one is a sentence, and the other a proposition that was made of it, or holds it."""
+    """Return whether a fact repeats another: the other contains it, or one is a sentence and the other a
+    proposition made from that sentence."""
     if fact.source is not other.source:
         return False
     is_other_kind = fact.unit.granularity != other.unit.granularity
@@ -310,21 +317,21 @@ def judge(
     sources: Sequence[Source],
     trust: Mapping[str, LanguageTrust],
 ) -> Outcome:
-    """Tell whether what was retrieved answers a question, may answer it, or cannot.
+    """Judge whether the retrieved sources answer a question.
 
-    Fused scores do not tell: their best is 1 for every question. The evidence is how much of the question it
-    holds (`coverage`), and how much nearer the nearest unit is by embedding, to which 1 is nearest, than
-    sentences of the index are to other passages. That level is measured while documents are indexed, and kept
-    with the index. Where no unit is nearer, the words decide: questions are often further away than
-    sentences.
+    Fused scores cannot tell: the best one is 1 for every question. The evidence is the sum of two parts: how
+    much of the question the sources contain (`coverage`), and how much the most similar unit exceeds, by
+    cosine, the similarity of sentences of the index to unrelated passages (`LanguageTrust.unrelated`,
+    measured while documents are indexed). If no unit exceeds it, the words alone decide: questions are often
+    less similar than sentences.
 
     Args:
         question: The question.
-        sources: What was retrieved for it.
-        trust: What was measured of the index's embedding model, by language.
+        sources: The sources retrieved for it.
+        trust: How well the index's embedding model knows each language.
 
     Returns:
-        "answered", "closest" where it cannot be told, or "not_found".
+        "answered", "closest" if that is uncertain, or "not_found".
     """
     evidence = coverage(question, sources) + _nearness(sources, trust_in(trust, question))
     is_measured = detect_language(question) in ("en", "ja", "latin", "")
@@ -334,7 +341,8 @@ def judge(
 
 
 def _nearness(sources: Sequence[Source], trust: LanguageTrust | None) -> float:
-    """How much nearer the nearest unit is than sentences are to other passages, of what there is up to 1."""
+    """Return how far the most similar unit is above the level of unrelated passages: 0 at that level, 1 at a
+    similarity of 1."""
     units = chain.from_iterable(source.units for source in sources)
     similarities = [unit.similarity for unit in units if unit.similarity is not None]
     if not similarities or trust is None or not trust.known or trust.unrelated is None:
@@ -344,10 +352,10 @@ def _nearness(sources: Sequence[Source], trust: LanguageTrust | None) -> float:
 
 
 def coverage(question: str, sources: Sequence[Source]) -> float:
-    """The share of a question's telling words that the best source and the best unit hold, the mean of both.
+    """Return the share of a question's content words in the best source and the best unit, averaged.
 
-    Names and numbers count twice: a question about something else shares common words with any document.
-    Titles and headings count as said by what is below them.
+    Names and numbers count twice, since a question about something else shares common words with any
+    document. Titles and headings count as part of the text below them.
     """
     words = content_words(tokenize(question))
     names = {token for name in _NAMES.findall(question) for token in tokenize(name)}

@@ -1,8 +1,7 @@
-"""Filters that an answer runs through as it comes, delta by delta: its footnotes, and what sentences lack
-them.
+"""Filters for a streamed answer: they clean its footnotes, and mark sentences that lack one.
 
-An answer of an LLM goes through `llm.thoughts.ThoughtFilter`, `FootnoteFilter` and `SentenceMarker`, in this
-order.
+An LLM's answer passes through `llm.thoughts.ThoughtFilter`, `FootnoteFilter` and `SentenceMarker`, in this
+order, delta by delta.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
 SUPPORTED = 0.5
-"""The share of a sentence's content words that its sources have to hold."""
+"""The share of a sentence's content words that its sources must contain to support it."""
 
 _NUMBERS = r"\\?[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
-# not from within white space: there may be much
+# The lookbehind keeps matches from starting within white space, which would be slow if there is much of it.
 _FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")
-# What models write instead: a[1] at the end of a sentence, [1] or 【1†…】 in it
+# Forms that models write instead: a[1] at the end of a sentence, [1] or 【1†…】 within it
 _LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
 _OTHER_FORMS = (
     rf"(?<=[^\s`])[ \t]*[\[【［]{_LISTED}[\]】］](?=[ \t]*(?:[.。!?！？\n\[]|\Z))"
@@ -36,11 +35,11 @@ _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
 _MARKS = map(
     re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()]
 )
-_BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before it
+_AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the sentence before it
 _DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
 _DEFINITION = re.compile(_DEFINED)
-# The pieces of a reply. One is passed on once the next has come, up to the last letter or digit that is not
-# of a footnote: behind it, a footnote may follow, a sentence end, or what begins the next sentence.
+# The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
+# has arrived: what follows may be a footnote, the end of the sentence, or the beginning of the next one.
 _PIECES = re.compile(
     rf"{_DEFINED}|[\[【［]\s*[\^＾][^\]】］\n]{{0,40}}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
@@ -48,42 +47,44 @@ _PIECES = re.compile(
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
-_LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
-_LEADS_IN = re.compile(
+# a heading, or "They are:"
+_STATES_NOTHING = re.compile(r"\A\s*#|[:：][\s*_]*\Z")
+_INTRODUCES = re.compile(
     r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE
 )
 _MARKER = re.compile(rf"\A(?:{LIST_MARKER.pattern})")
 # an item, a table, code
 _STRUCTURED = re.compile(rf"\s*(?:{LIST_MARKER.pattern}|\||`{{3}}|~{{3}})")
-# A sentence is looked through again when it has grown by this part: a long table is not, for each word of it.
-_LOOKED_THROUGH = 20
+# The last sentence is parsed again only when it has grown by 1/20, so that a long table is not parsed for
+# each of its words.
+_GROWTH_PARTS = 20
 
 
 class FootnoteFilter:
-    """A reply as it comes: footnotes that lead to a source in one form, others and lists of them taken out.
+    """Filters a streamed reply: valid footnotes get one form, invalid ones and lists of them are removed.
 
     Args:
-        sources: What can be cited, by number.
-        other_forms: Whether "[1]" and "【1†source】" are footnotes too, until one in the requested form has
-            come.
+        sources: The sources that can be cited, by number.
+        other_forms: Whether "[1]" and "【1†source】" count as footnotes too, until one in the requested form
+            arrives.
 
     Attributes:
-        cites: Whether a footnote came that leads to a source.
-        lists_footnotes: Whether a list of footnotes came, which is taken out.
-        pending: What has come and may be half a footnote.
+        cites: Whether a valid footnote has arrived.
+        lists_footnotes: Whether a list of footnotes has arrived (and was removed).
+        pending: Text that has arrived and may end in an incomplete footnote.
     """
 
     def __init__(self, sources: Mapping[int, Source], other_forms: bool = True) -> None:
         self.cites = False
         self.lists_footnotes = False
-        self.pending = "\n"  # where a line may begin
+        self.pending = "\n"  # as if a line began here, for footnote definitions
         self._sources = sources
         self._other_forms = other_forms
-        self._last = ""  # the last character: it tells whether white space stands before a footnote
+        self._last = ""  # the last character passed on, for the lookbehinds of the patterns
         self._is_in_code = False
 
     def add(self, delta: str) -> str:
-        """Take in what came, and return what of it is no part of a footnote any more."""
+        """Add the next delta, and return the text that cannot be part of a footnote any more."""
         self.pending += delta
         ends = [piece.end() for piece in _PIECES.finditer(self.pending) if piece[0].isalnum()]
         # a full stop may follow the last one
@@ -93,7 +94,7 @@ class FootnoteFilter:
         return self._clean(text)
 
     def close(self) -> str:
-        """Return what was left at the end."""
+        """End the reply, and return the rest of the text."""
         text = self.pending
         self.pending = ""
         return self._clean(text)
@@ -101,18 +102,18 @@ class FootnoteFilter:
     def _clean(self, text: str) -> str:
         text, definitions = _DEFINITION.subn("", strip_surrogates(text))
         self.lists_footnotes |= bool(definitions)
-        cleaned = _CITED.sub(self._valid, self._last + text)[len(self._last) :]
+        cleaned = _CITED.sub(self._shown_form, self._last + text)[len(self._last) :]
         self._last = (self._last + cleaned)[-1:]
         self._is_in_code ^= bool(cleaned.count("`") % 2)
         return cleaned
 
-    def _valid(self, match: re.Match[str]) -> str:
-        """A footnote as it is shown: nothing, where it leads nowhere."""
+    def _shown_form(self, match: re.Match[str]) -> str:
+        """Return a footnote in the form to show, or nothing if it is invalid."""
         digits = re.findall(r"\b\d{1,9}\b", unicodedata.normalize("NFKC", match[0]).strip())
         numbers = dict.fromkeys(map(int, digits))
         if match[1]:
             self._other_forms = False
-        elif not self._is_meant(match, numbers):
+        elif not self._is_footnote(match, numbers):
             return match[0]
         footnotes = "".join(f"[^{number}]" for number in numbers if number in self._sources)
         if not footnotes:
@@ -120,8 +121,8 @@ class FootnoteFilter:
         self.cites = True
         return separator(match.string[: match.start()], match[0]) + footnotes
 
-    def _is_meant(self, match: re.Match[str], numbers: Collection[int]) -> bool:
-        """Whether brackets in another form are a footnote: not a source's own, nor code."""
+    def _is_footnote(self, match: re.Match[str], numbers: Collection[int]) -> bool:
+        """Return whether brackets in another form are a footnote, not code or a quotation from a source."""
         if not self._other_forms or not numbers or not self._sources.keys() >= {*numbers}:
             return False
         ticks = match.string[: match.start()].count("`") + self._is_in_code
@@ -131,15 +132,15 @@ class FootnoteFilter:
 
 
 class SentenceMarker:
-    """An answer as it comes, with a mark behind each sentence that needs a source and has no footnote.
+    """Adds a mark after each sentence of a streamed answer that needs a footnote and has none.
 
     Args:
-        sources: What can be cited, by number.
+        sources: The sources that can be cited, by number.
         question: The question.
-        language: The language to answer in, where that was detected from more than the question.
+        language: The language to answer in, if it was detected from more than the question.
 
     Attributes:
-        begins_cited: Whether the first sentence that needs a footnote ends with it; None until it has come.
+        begins_cited: Whether the first sentence that needs a footnote ends with one; None until it has ended.
     """
 
     def __init__(self, sources: Mapping[int, Source], question: str, language: str = "") -> None:
@@ -147,58 +148,58 @@ class SentenceMarker:
         self._footnotes = SentenceFootnotes(sources)
         self._question = question
         self._mark = in_language(NO_SOURCE, question, language)
-        self._begun = ""  # the last sentence, which may go on
-        self._waiting = ""  # what came of it since it was looked through
+        self._last_sentence = ""  # it may go on
+        self._unparsed = ""  # text that arrived since that was parsed
 
     def add(self, text: str, ahead: str = "", is_last: bool = False) -> str:
-        """Take in what came, and return it with the marks of sentences that have come to their end.
+        """Add text, and return text to show, with marks after the sentences that have ended.
 
         Args:
-            text: What came.
-            ahead: What is known to follow: "z. B" would be the end of a sentence, "z. B." is none.
-            is_last: Whether nothing follows; the last sentence's mark is `last_mark`.
+            text: The next text of the answer.
+            ahead: Text known to follow: "z. B" looks like the end of a sentence, "z. B." does not.
+            is_last: Whether this is the end; the mark of the last sentence is `last_mark`.
         """
-        self._waiting += text
-        is_enough = is_last or len(self._waiting) >= len(self._begun) // _LOOKED_THROUGH
-        if not self._waiting or not is_enough:
+        self._unparsed += text
+        is_enough = is_last or len(self._unparsed) >= len(self._last_sentence) // _GROWTH_PARTS
+        if not self._unparsed or not is_enough:
             return ""
-        shown = len(self._begun)
-        self._begun += self._waiting
-        self._waiting = ""
+        shown = len(self._last_sentence)
+        self._last_sentence += self._unparsed
+        self._unparsed = ""
         *ended, (last, _) = self._whole_sentences(ahead)
         marked = ""
         for start, end in ended:
-            place = max(start + len(self._begun[start:end].rstrip()), shown)
-            sentence = self._begun[start:place]
+            place = max(start + len(self._last_sentence[start:end].rstrip()), shown)
+            sentence = self._last_sentence[start:place]
             mark = self._mark_of(sentence)
-            marked += self._begun[shown:place] + mark
+            marked += self._last_sentence[shown:place] + mark
             shown = place
             if self.begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
                 self.begins_cited = bool(_ENDS_CITED.search(sentence))
-        marked += self._begun[shown:]
-        self._begun = self._begun[last:]
+        marked += self._last_sentence[shown:]
+        self._last_sentence = self._last_sentence[last:]
         return marked
 
     def last_mark(self) -> str:
-        """What is written behind the last sentence, once the answer has ended."""
-        return self._mark_of(self._begun)
+        """Return the mark of the last sentence, once the answer has ended; empty if it needs none."""
+        return self._mark_of(self._last_sentence)
 
     def _whole_sentences(self, ahead: str) -> list[Span]:
-        """Where sentences are, of which all but the last have come to their end."""
+        """Return the spans of the sentences so far; all but the last have ended."""
         sentences = sentences_of(
-            self._begun + ("." if ahead.startswith(".") else ""), self._question
+            self._last_sentence + ("." if ahead.startswith(".") else ""), self._question
         )
         for place, (start, end) in enumerate(sentences):
-            # code that has no end yet may go on
-            if _FENCE.fullmatch(self._begun[start:end].strip()):
+            # an open code block may go on
+            if _FENCE.fullmatch(self._last_sentence[start:end].strip()):
                 return sentences[: place + 1]
         return sentences or [(0, 0)]
 
     def _mark_of(self, sentence: str) -> str:
-        """What is written behind a sentence that has come to its end: nothing, where it needs no source."""
+        """Return the mark of a sentence that has ended; empty if it needs none."""
         if not any(map(str.isalnum, sentence)):
             return ""
-        if self._footnotes.of(sentence) or _LEADS_ON.search(sentence):
+        if self._footnotes.of(sentence) or _STATES_NOTHING.search(sentence):
             return ""
         if says_what_is_missing(plain_answer(sentence), self._question):
             return ""
@@ -206,10 +207,10 @@ class SentenceMarker:
 
 
 class SentenceFootnotes:
-    """The footnotes of an answer's sentences, one sentence after the other.
+    """Finds the sources of an answer's sentences, one sentence after the other.
 
-    Those of a line that leads a list, a table or code in are lent to what stands below it, where their
-    sources hold half of its words, and all of its numbers.
+    The footnotes of a line that introduces a list, a table or code also count for what is below it, if their
+    sources contain half of its words and all of its numbers.
     """
 
     def __init__(self, sources: Mapping[int, Source]) -> None:
@@ -217,18 +218,18 @@ class SentenceFootnotes:
         self._lent: list[Source] = []
 
     def of(self, sentence: str) -> list[Source]:
-        """The sources of the next sentence."""
+        """Return the sources of the next sentence."""
         numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", sentence)))
         own = [self._sources[number] for number in numbers if number in self._sources]
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):
-            self._lent = own if _LEADS_IN.search(plain) else []
+            self._lent = own if _INTRODUCES.search(plain) else []
             return own
         return own or (self._lent if _are_supported(plain, self._lent) else [])
 
 
 def _are_supported(text: str, sources: Sequence[Source]) -> bool:
-    """Whether sources hold half of the content words of a text, and all of its numbers."""
+    """Return whether sources contain half of the content words of a text, and all of its numbers."""
     words = content_words(tokenize(_MARKER.sub("", text)))
     tokens = {*tokenize("\n".join(source.whole_text for source in sources))}
     is_exact = all(word in tokens for word in words if any(map(str.isdecimal, word)))
@@ -236,7 +237,10 @@ def _are_supported(text: str, sources: Sequence[Source]) -> bool:
 
 
 def separator(text: str, footnote: str = "\n") -> str:
-    """What separates a text from a footnote: Markdown drops one behind a table, and lets code go on.
+    """Return the separator between a text and the footnote after it.
+
+    It is an empty line after a table, where Markdown would drop the footnote, and after code, which the
+    footnote would continue; else it is empty.
 
     Args:
         text: The text.
@@ -247,29 +251,32 @@ def separator(text: str, footnote: str = "\n") -> str:
 
 
 def without_footnotes(text: str) -> str:
-    """A text without footnotes, whatever they lead to."""
+    """Return a text without footnotes, valid or not."""
     return _FOOTNOTE.sub("", text)
 
 
 def without_marks(text: str) -> str:
-    """A text without the footnotes and marks that stand behind its sentences."""
-    return _BEHIND.sub("", text)
+    """Return a text without the footnotes and marks after its sentences."""
+    return _AFTER_SENTENCE.sub("", text)
 
 
 def plain_answer(text: str) -> str:
-    """An answer without its footnotes, and without what marks sentences that have none."""
+    """Return an answer without its footnotes and marks."""
     return without_marks(without_footnotes(text)).strip()
 
 
 def sentences_of(text: str, question: str) -> list[Span]:
-    """Where the sentences of an answer to a question are; footnotes belong to the sentence before them.
+    """Return the spans of the sentences of an answer; footnotes belong to the sentence before them.
 
-    A yes or no without a footnote belongs to the sentence behind it.
+    A yes or no without a footnote belongs to the sentence after it.
     """
     plain = ""
-    places: list[int] = []  # where each character of the text without footnotes is in the text
+    places: list[int] = []  # for each character of the plain text, its offset in the text
     last = 0
-    for start, end in [*(note.span() for note in _BEHIND.finditer(text)), (len(text), len(text))]:
+    for start, end in [
+        *(note.span() for note in _AFTER_SENTENCE.finditer(text)),
+        (len(text), len(text)),
+    ]:
         places += range(last, start)
         plain += text[last:start]
         last = end
@@ -280,18 +287,18 @@ def sentences_of(text: str, question: str) -> list[Span]:
     for start, end in pairwise(starts):
         previous = text[slice(*sentences[-1])] if sentences else ""
         is_code = _FENCE.match(text[start:end].strip())
-        if is_assent(previous, question) and not is_code and not _BEHIND.search(previous):
+        if is_assent(previous, question) and not is_code and not _AFTER_SENTENCE.search(previous):
             start = sentences.pop()[0]
         sentences.append((start, end))
     return sentences
 
 
 def _sentence_starts(text: str) -> list[int]:
-    """Where the sentences of an answer begin; a table is one of them, whose footnotes stand below it."""
+    """Return where the sentences of an answer begin; a table counts as one, with its footnotes below it."""
     starts: list[int] = []
     in_table = False
     for part in segment(text):
-        # that still comes
+        # the second case is a row that is still arriving
         is_row = part.kind in ("columns", "group", "row") or (in_table and text[part.start] == "|")
         if not (is_row and in_table):
             starts.append(part.start)

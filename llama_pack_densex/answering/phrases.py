@@ -1,4 +1,4 @@
-"""What is written without asking an LLM, in English and Japanese."""
+"""Fixed phrases for answers, in English and Japanese."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ NOT_FOUND = {
     "en": "The answer was not found in the documents.",
     "ja": "ドキュメントの中に答えは見つかりませんでした。",
 }
-"""The answer where the documents do not hold one."""
+"""The answer if the documents do not contain one."""
 CLOSEST = {"en": "Closest passages:\n\n", "ja": "近い箇所：\n\n"}
-"""What stands above quotations that may not answer the question."""
+"""The heading of quotations that may not answer the question."""
 NO_ANSWER = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
-"""The answer where the LLM replied with nothing."""
+"""The answer if the LLM's reply is empty."""
 NEEDS_LLM = {
     "en": "Without a language model I can only quote the documents. Ask about what is in them.",
     "ja": "言語モデルがないため、ドキュメントを引用することしかできません。内容について質問してください。",
 }
-"""The answer to "summarise that" and the like where there is no LLM."""
+"""The answer to requests such as "summarise that" without an LLM."""
 
 NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
-"""What is written behind a sentence without a footnote."""
+"""The mark after a sentence without a footnote."""
 CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れています）"}
-"""What is written behind an answer that the LLM's limit of tokens cut off."""
+"""The mark after an answer that was cut off by the LLM's token limit."""
 UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
-"""What is written behind a quoted proposition that no sentence of its passage says."""
+"""The mark after a quoted proposition that is aligned to no sentence of its passage."""
 
 GREETING = {
     "en": "Hello! Ask me about the documents.",
@@ -43,17 +43,17 @@ VAGUE = {
 """The reply to a message that asks for nothing in particular."""
 
 OWN_WORDS = {"en": "In the user's own words: ", "ja": "利用者の言葉："}
-"""What stands before the newest message, beside the query that was made of it."""
+"""Precedes the newest message, which the LLM reads in addition to the query made from it."""
 REWRITTEN = {"en": "Probably meant: ", "ja": "おそらく次の意味："}
-"""What stands before an LLM's query that names another subject than the message."""
+"""Precedes an LLM's query that names another subject than the message."""
 
 
 def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
-    """The one of some phrases that is in a text's language; in English for all but Japanese.
+    """Return a phrase in the language of a text: in Japanese, or else in English.
 
     Args:
-        phrases: A phrase by language.
-        text: The question.
-        language: Its language, where that was detected from more than the text.
+        phrases: The phrase by language.
+        text: The text, mostly the question.
+        language: Its language, if it was detected from more than the text.
     """
     return phrases["ja" if (language or question_language(text)) == "ja" else "en"]

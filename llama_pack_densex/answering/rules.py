@@ -1,7 +1,7 @@
-"""What a message of a conversation asks for, by rules: without an LLM, and before one is asked.
+"""Rules that turn a message of a conversation into a query, without an LLM or before one is asked.
 
-Greetings, thanks, "summarise that" and messages that say nothing are no questions. A question that lacks its
-subject gets that of the messages before it.
+Greetings, thanks, "summarise that" and messages without content are not questions. A question that lacks a
+subject gets the subject of the messages before it.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 Kind = Literal["question", "conversation", "small_talk", "vague"]
 
 SHORT = 80
-"""Characters of a message that may be no question: what is longer says something."""
-_LOOKED_THROUGH = 20  # messages, for a subject
-_OF_SUBJECT = 80  # characters
-_OF_MESSAGE = 1_000  # characters of a message that are looked at
+"""Maximum characters of a message that may not be a question: a longer one has content."""
+_MESSAGES_SEARCHED = 20  # for a subject
+_SUBJECT_CHARACTERS = 80
+_MESSAGE_CHARACTERS = 1_000  # longer messages are shortened
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a message of a conversation asks for.
+    """A stand-alone query made from a message of a conversation.
 
     Args:
-        kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or
-            "vague", which `reply` answers.
-        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that
-            answers. Where no question is asked, the message.
-        terms: Its terms, for search by words.
-        reply: The answer where no question is asked; empty otherwise.
-        rewritten: What an LLM made of the message, where it names its subject otherwise; searched for too.
+        kind: "question"; "conversation" if the message is about the conversation ("summarise that");
+            "small_talk" or "vague", which `reply` answers.
+        sentence: The question as a stand-alone sentence, for dense search and for the LLM that answers; the
+            message itself if it is not a question.
+        terms: The search terms of the question, for keyword search.
+        reply: The fixed reply to small talk and vague messages; empty otherwise.
+        rewritten: The query of an LLM that names another subject than the message; it is searched for too.
     """
 
     kind: Kind
@@ -57,12 +57,12 @@ class Query:
     rewritten: str = ""
 
     def as_bundle(self) -> QueryBundle:
-        """The query as retrievers take it."""
+        """Return the query as retrievers take it."""
         sentences = list(filter(None, [self.sentence, self.rewritten]))
         return QueryBundle(self.terms or self.sentence, custom_embedding_strs=sentences)
 
     def as_asked(self, message: str) -> str:
-        """The query as the LLM that answers reads it: beside the message that it was made of."""
+        """Return the query as the LLM that answers reads it: together with the user's own message."""
         lines = [self.sentence]
         if self.rewritten:
             lines.append(in_language(REWRITTEN, message) + self.rewritten)
@@ -72,14 +72,14 @@ class Query:
 
 
 def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
-    """Form a query without an LLM, by the first rule that applies; earlier messages give a missing
+    """Return the query for a message by the first rule that applies; earlier messages provide a missing
     subject."""
     newest = _Message(message, history)
     return next(query for rule in _RULES if (query := rule(newest)))
 
 
 class _Message:
-    """The newest message of a conversation, with what the rules look at."""
+    """The newest message of a conversation, with the properties that the rules use."""
 
     def __init__(self, message: str, history: Sequence[ChatMessage]) -> None:
         self.text = " ".join(message.split())
@@ -88,12 +88,12 @@ class _Message:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether it says nothing itself, as "And when?" and "Tell me more"."""
+        """Whether the message has no content of its own, as "And when?" and "Tell me more"."""
         return not _says_something(self.text)
 
     @cached_property
     def subject(self) -> str:
-        """What the messages before are about; of "And when?" that is the whole question before."""
+        """The subject of the earlier messages; for "And when?", the whole previous question."""
         questions = [text for text in self._user_messages() if by_rules(text).kind == "question"]
         subject = next(filter(None, map(_subject, questions)), "")
         if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
@@ -106,8 +106,8 @@ class _Message:
         )
 
     def _user_messages(self) -> Iterator[str]:
-        """What the user wrote before, the newest first."""
-        for turn in reversed(self.history[-_LOOKED_THROUGH:]):
+        """Yield the user's earlier messages, the newest first."""
+        for turn in reversed(self.history[-_MESSAGES_SEARCHED:]):
             if turn.role == MessageRole.USER:
                 yield shortened(str(turn.content or ""))
 
@@ -159,16 +159,16 @@ _RULES: list[Callable[[_Message], Query | None]] = [
 
 def shortened(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _OF_MESSAGE else f"{text[:_OF_MESSAGE]}…"
+    return text if len(text) <= _MESSAGE_CHARACTERS else f"{text[:_MESSAGE_CHARACTERS]}…"
 
 
 def _without_filler(text: str) -> str:
-    """A question without politeness and filler."""
+    """Return a question without politeness and filler."""
     return _FILLER.sub("", text).strip() or text
 
 
 def search_terms(text: str) -> str:
-    """The search terms of a question; "What is X?" asks for an overview of X."""
+    """Return the search terms of a question; "What is X?" becomes "X overview"."""
     sentence = _without_filler(text)
     for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
         if match := pattern.fullmatch(sentence):
@@ -192,25 +192,24 @@ def _lacks_subject(text: str) -> bool:
 
 
 def _subject(text: str) -> str:
-    """The names in a question, in their order; nothing if it is about the question before."""
+    """Return the names in a question, in order; empty if the question lacks a subject of its own."""
     if _lacks_subject(text):
         return ""
     named = _topics(text) if question_language(text) == "ja" else _named(text)
-    return (" ".join(named) or search_terms(text).rstrip("?!. "))[:_OF_SUBJECT]
+    return (" ".join(named) or search_terms(text).rstrip("?!. "))[:_SUBJECT_CHARACTERS]
 
 
 def _named(text: str) -> list[str]:
-    """The names in an English text that may be its subject: not a number, nor a word that asks."""
+    """Return the names in an English text that may be its subject: no numbers and no question words."""
     first = [name for name in _FIRST_NAME.findall(text) if {*tokenize(name)} - _EMPTY]
     return [name for name in dict.fromkeys([*first, *_NAME.findall(text)]) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle, or the name that it is.
+    """Return the topics of a Japanese text: words marked by a particle, or a text that is a name.
 
-    Topics are names, words in Han or katakana, and a first word in hiragana.
-
-    What anything may have (its length, its cost, a year) is none.
+    Topics are names, words in kanji or katakana, and a first word in hiragana. Attributes that anything may
+    have (a length, a cost, a year) are not topics.
     """
     plain = unicodedata.normalize("NFKC", text)
     marked = dict.fromkeys(match[1] for match in _TOPIC_JA.finditer(plain))
@@ -223,7 +222,7 @@ def names_in(text: str) -> set[str]:
     return {token for name in named for token in content_words(tokenize(name))}
 
 
-# Only short messages are looked at: what is longer says something.
+# These patterns are applied to short messages only (`SHORT`).
 _PHRASE_END = re.compile(r"[^\w'’?？ ]+")
 _INTERJECTIONS = ("no", "yes", "oh", "ah", "well", "はい", "うん", "いえ", "いいえ", "ああ", "あ")
 _GREETING = re.compile(

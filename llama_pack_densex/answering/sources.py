@@ -1,4 +1,4 @@
-"""What footnotes lead to: the retrieved nodes of an answer, and which of their propositions support it."""
+"""The sources of an answer: the retrieved nodes that footnotes lead to, and their supporting units."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.tokens import tokenize
 
-_ADDS = 0.25  # the share of a sentence's content words that a further proposition has to add
-_DOCUMENTS_FOOTNOTE = re.compile(r"\[\^([^\]\n]{0,40})\]")  # what takes its place is as long
+_LEAST_ADDED = 0.25  # the share of a sentence's content words that a further proposition has to add
+_DOCUMENTS_FOOTNOTE = re.compile(r"\[\^([^\]\n]{0,40})\]")  # its replacement has the same length
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a footnote leads to: a retrieved node.
+    """A retrieved node that a footnote leads to.
 
     Args:
-        number: The footnote's number, from 1 on, in the order of retrieval.
+        number: The footnote's number: 1, 2, ... in the order of retrieval.
         node_id: The node's id.
         document: Its document's id.
-        title: Its document's title; empty where it has none.
+        title: Its document's title; empty if it has none.
         section: The headings above it, outermost first, joined by ", ".
-        page: The page it is on; empty where that is not known.
+        page: The page it is on; empty if unknown.
         span: The (start, end) of the node in its document's text, in characters; None if unknown.
         text: The node's text.
         units: The propositions (or sentences) that found it, best first.
-        context: What has to be read before it: the line that leads its list in, the header of its table.
+        context: Text needed to understand it: the line that introduces its list, the header of its table.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Source:
 
     @classmethod
     def of(cls, number: int, retrieved: NodeWithScore) -> Source:
-        """The source that a footnote of a retrieved node leads to."""
+        """Make the source for a retrieved node."""
         node = retrieved.node
 
         def text_at(key: str) -> str:
@@ -77,11 +77,14 @@ class Source:
 
     @property
     def whole_text(self) -> str:
-        """The text with the title and what has to be read before it."""
+        """The title, the context and the text."""
         return f"{self.title}\n{self.context}{self.text}"
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
-        """The source as JSON, with the propositions that support an answer; the first gives the section."""
+        """Return the source as JSON, with the propositions that support an answer.
+
+        The section is that of the first of these propositions that has one.
+        """
         facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
         section = next((unit.section for unit in units if unit.section), self.section)
         plain = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
@@ -96,24 +99,24 @@ class Source:
 
 
 def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:
-    """The sources of an answer, numbered in the order of retrieval."""
+    """Return the sources of an answer, numbered in the order of retrieval."""
     return [Source.of(number, node) for number, node in enumerate(nodes, start=1)]
 
 
 def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
-    """The two ends of a span, as JSON."""
+    """Return the start and end of a span, as JSON."""
     start, end = span or (None, None)
     return {"start": start, "end": end}
 
 
 def name_of(citation: Mapping[str, Any]) -> str:
-    """Where a cited source is, to be read: title, section and page, or the document's id."""
+    """Return a readable name for a cited source: title, section and page, or else the document's id."""
     title = str(citation["title"])
     section = str(citation["section"])
     page = ""
-    if citation["page"] not in ("", section):  # both are a sheet's name
+    if citation["page"] not in ("", section):  # in a spreadsheet, both are the sheet's name
         page = f"p. {citation['page']}"
-    # the title is the heading above the others
+    # do not repeat a title that is also the outermost heading
     if title and f"{section}, ".startswith(f"{title}, "):
         section = section.removeprefix(title).removeprefix(", ")
     name = " – ".join(filter(None, [title, section, page]))
@@ -121,12 +124,12 @@ def name_of(citation: Mapping[str, Any]) -> str:
 
 
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Copies of retrieved nodes that show the LLM their footnotes; a document's own ones look different."""
+    """Return copies of retrieved nodes that show the LLM their footnotes; documents' own are rewritten."""
     copies = []
     for number, node in enumerate(nodes, start=1):
         copy = node.node.model_copy()
         footnote = {FOOTNOTE_KEY: f"[^{number}]"}
-        # first, also in place of an earlier answer's
+        # as the first key; the second one overwrites the footnote of an earlier answer
         copy.metadata = footnote | copy.metadata | footnote
         if units := copy.metadata.get(MATCHED_KEY):
             texts = (_without_own_footnotes(unit["text"]) for unit in units)
@@ -145,9 +148,16 @@ def _without_own_footnotes(text: str) -> str:
 
 
 def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str, MatchedUnit]:
-    """Propositions that say a sentence, by id: that with most of its words, then those that add a quarter."""
+    """Return the units that support a sentence, by id.
+
+    First the one with most of the sentence's words, then those that add at least a quarter of them.
+
+    Args:
+        words: The sentence's content words.
+        units: The units to choose from.
+    """
     left = set(words)
-    least = max(_ADDS * len(words), 1)
+    least = max(_LEAST_ADDED * len(words), 1)
     tokens = [set(tokenize(unit.text)) for unit in units]
     chosen: dict[str, MatchedUnit] = {}
     while tokens and left:
@@ -160,7 +170,7 @@ def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str
 
 
 def coverage_of(words: Collection[str], text: str, names: Collection[str] = ()) -> float:
-    """The share of some words that a text holds; 0 where there are none. Those in `names` count twice."""
+    """Return the share of words that a text contains; those in `names` count twice. Without words it is 0."""
     counted = [*words, *(word for word in words if word in names)]
     tokens = set(tokenize(text))
     return sum(word in tokens for word in counted) / (len(counted) or 1)

@@ -1,4 +1,4 @@
-"""From retrieved nodes to an answer with footnotes that an LLM writes."""
+"""Answers with footnotes, written by an LLM from retrieved nodes."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ _SYSTEMS = {
     "conversation_template": _CONVERSATION_SYSTEM,
     "japanese_conversation_template": _CONVERSATION_SYSTEM_JA,
 }
-_RULES = 400  # tokens of a prompt besides documents and question
-_LOOKED_AT = 500  # characters of each of the first nodes whose language is looked at
+_PROMPT_TOKENS = 400  # of a prompt besides documents and question
+_LANGUAGE_CHARACTERS = 500  # of each of the first nodes, to detect their language
 _HELPERS = [
     name for name in signature(BaseSynthesizer).parameters if name.endswith("prompt_helper")
 ]
@@ -119,7 +119,7 @@ dispatcher = get_dispatcher(__name__)
 
 @dataclass
 class PendingAnswer:
-    """An answer in the making: the LLM's request and reply, or what is quoted ("" if nothing was found)."""
+    """An answer in the making: the LLM's request and reply, or the quotations ("" if nothing was found)."""
 
     cited: CitedAnswer
     prompt: BasePromptTemplate | None = None
@@ -130,38 +130,35 @@ class PendingAnswer:
     thoughts: ThoughtFilter = field(default_factory=ThoughtFilter)
 
     def take(self, response: LLMResponse, text: str) -> str:
-        """Take in what the LLM said, and return what can be shown now."""
+        """Add text from the LLM, and return the text that can be shown now."""
         self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
         return self._add(text)
 
     @contextmanager
     def replying(self) -> Iterator[None]:
-        """Take a response in which there is no reply for an empty one."""
+        """Treat a response without a reply as an empty reply."""
         try:
             yield
         except NoReplyError:
             self.reply = self.reply or ""
 
     def finish(self) -> str:
-        """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited.
+        """Return the rest of the answer once the LLM has finished, and put the citations into the metadata.
 
         Raises:
-            ConnectionError: A stream ended without anything of a reply, as clients read a page in its place.
+            ConnectionError: A stream ended without any reply. Clients read a web page as such a stream.
         """
         if self.prompt is not None and self.reply is None:
             raise ConnectionError(
-                "the model could not be asked: nothing of a reply came. See whether the server's address is "
-                "right."
+                "the model could not be asked: no reply arrived. Check the server's address."
             )
         last = ""
         if self.reply is not None:
             last = self._add("", is_last=True)
         if self.cited.is_cut:
-            logger.warning(
-                "The LLM's limit of tokens cut its answer off: give it more (max_tokens)."
-            )
+            logger.warning("The LLM's token limit cut its answer off: raise it (max_tokens).")
         elif self.reply is not None and not self.reply.strip():
-            logger.warning("The LLM replied with nothing (refused or filtered?).")
+            logger.warning("The LLM's reply was empty (refused or filtered?).")
         self.cited.is_written = self.prompt is not None
         last += self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())
@@ -177,20 +174,20 @@ class PendingAnswer:
 
 
 class SourcedSynthesizer(BaseSynthesizer):
-    """What both ways to answer share: the response carries what was cited (see `CitedAnswer.metadata`).
+    """Base of the two synthesizers; their responses have citations (see `CitedAnswer.metadata`).
 
     Args:
-        llm: The LLM; None for answers that are quoted.
-        context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
+        llm: The LLM; None for quoted answers.
+        context: Turns the retrieved nodes into what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers are streamed.
         trust: How well the index's embedding model knows each language (see `DenseXRetrievalPack.languages`);
             read at each question.
 
-    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
-    it; and in `full_question` the question as the LLM is to read it, where that is more than what was
-    searched for. Where there are neither nodes nor a conversation, a greeting and the like get a fixed
-    reply (see `by_rules`).
+    `synthesize` and `asynthesize` take two more arguments: `conversation`, for a question about the
+    conversation itself; and `full_question`, the question as the LLM should read it, if that differs from the
+    query that was searched for. Without nodes and conversation, greetings and the like get a fixed reply (see
+    `by_rules`).
     """
 
     _defaults: Mapping[str, BasePromptTemplate] = {}
@@ -203,10 +200,10 @@ class SourcedSynthesizer(BaseSynthesizer):
         callback_manager: CallbackManager | None = None,
         trust: Mapping[str, LanguageTrust] | None = None,
     ) -> None:
-        self._trust = {} if trust is None else trust  # an empty one is filled later
+        self._trust = {} if trust is None else trust  # an empty mapping may be filled later
         self.context = context if context is not None else PropositionContextPostprocessor()
         self._replaced: dict[str, BasePromptTemplate] = {}
-        # core's own read the tokenizer; nothing here repacks prompts
+        # core's default helpers would load a tokenizer; nothing here repacks prompts
         helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
         super().__init__(
             llm=llm or MockLLM(),
@@ -224,7 +221,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         conversation: str,
         full_question: str,
     ) -> PendingAnswer:
-        """Begin an answer; to a conversation, where what is asked is about that."""
+        """Begin an answer to a question, or to a question about `conversation` if that is not empty."""
 
     def synthesize(
         self,
@@ -292,10 +289,12 @@ class SourcedSynthesizer(BaseSynthesizer):
         }
 
     def _language_of(self, question: str, nodes: Sequence[NodeWithScore]) -> str:
-        """The language to answer a question in; what was retrieved, then the index decide where it does not
-        tell."""
+        """Return the language to answer a question in.
+
+        If the question itself does not show it, the retrieved nodes decide, then the documents of the index.
+        """
         retrieved = detect_language(
-            "\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3])
+            "\n".join(node.node.get_content()[:_LANGUAGE_CHARACTERS] for node in nodes[:3])
         )
         return question_language(
             question, list(filter(None, [retrieved, *main_languages(self._trust)]))
@@ -358,14 +357,14 @@ class SourcedSynthesizer(BaseSynthesizer):
 class CitedSynthesizer(SourcedSynthesizer):
     """Has an LLM answer from retrieved nodes, with footnotes that are checked as they arrive.
 
-    Footnotes that lead nowhere are removed, and sentences without any are marked. If the nodes do not support
-    the answer, or the LLM finds none in them, the answer becomes a fixed "not found" in the question's
-    language. It works with any retriever. The response's metadata has the citations, for a stream once it has
-    ended.
+    Invalid footnotes are removed, and sentences without any are marked. If the nodes do not support the
+    answer, or the LLM finds no answer in them, the answer becomes a fixed "not found" in the question's
+    language. It works with any retriever. The response's metadata has the citations; for a stream, once it
+    has ended.
 
-    Documents are fenced by lines that their text cannot contain, so that none can pose as another. Of
-    nodes that do not fit into the LLM's context window, the first sentences are read; a node is left out if
-    not even one fits.
+    Documents are fenced by lines that their text cannot contain, so that none can pose as another. Of nodes
+    that do not fit into the LLM's context window, only the first sentences are read; a node is left out if
+    not even one sentence fits.
 
     The prompts can be replaced: `text_qa_template` and `japanese_text_qa_template`, and
     `conversation_template` and `japanese_conversation_template` for questions about a conversation. An answer
@@ -373,7 +372,7 @@ class CitedSynthesizer(SourcedSynthesizer):
 
     Args:
         llm: The LLM.
-        context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
+        context: Turns the retrieved nodes into what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers are streamed.
         trust: How well the index's embedding model knows each language (see `DenseXRetrievalPack.languages`);
@@ -431,27 +430,27 @@ class CitedSynthesizer(SourcedSynthesizer):
         return PendingAnswer(cited, self._get_prompts()[key], values)
 
     def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
-        """What the LLM can read beside a question and its answer: whole nodes, or their first sentences."""
+        """Return the nodes that fit beside the question and its answer, whole or shortened by sentences."""
         window = self._llm.metadata.context_window
         budget = self._budget(question)
         context = PropositionContextPostprocessor(mode="passages", budget=budget, unit="tokens")
         fitting = context.postprocess_nodes(nodes)
         if len(fitting) < len(nodes):
             logger.warning(
-                "%d of %d texts do not fit into the %d tokens that the LLM reads, and are left out: "
-                "retrieve fewer, or give context=PropositionContextPostprocessor(budget=...).",
+                "%d of %d texts do not fit into the LLM's context window of %d tokens, and are left out: "
+                "retrieve fewer, or pass context=PropositionContextPostprocessor(budget=...).",
                 len(nodes) - len(fitting), len(nodes), window,
             )  # fmt: skip
         return fitting
 
     def _budget(self, question: str) -> int:
-        """Tokens that are left for what the LLM reads beside a question and its answer."""
+        """Return the tokens of the context window that prompt, question and answer leave for the context."""
         window = self._llm.metadata.context_window
         written = min(max(self._llm.metadata.num_output, 0), window // 2)
-        return max(1, window - written - _RULES - count_tokens(question))
+        return max(1, window - written - _PROMPT_TOKENS - count_tokens(question))
 
     def _recent(self, conversation: str, question: str) -> str:
-        """A conversation, or its last sentences that fit into half of what the LLM can read."""
+        """Return a conversation, or its last sentences that fit into half of the budget, with a heading."""
         heading = "The conversation so far:\n"
         most = self._budget(question) // 2
         if count_tokens(conversation) <= most:
@@ -462,7 +461,8 @@ class CitedSynthesizer(SourcedSynthesizer):
         )
         start = [*starts, len(conversation)][first]
         logger.warning(
-            "The conversation does not fit into the %d tokens that the LLM reads: its beginning is left out.",
+            "The conversation does not fit into the LLM's context window of %d tokens: its beginning is left "
+            "out.",
             self._llm.metadata.context_window,
         )
         return heading + _LEFT_OUT + conversation[start:]

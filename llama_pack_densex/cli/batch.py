@@ -23,22 +23,22 @@ from llama_pack_densex.text.terminal import one_line
 
 
 def export_requests(options: BatchExportCommand) -> None:
-    """Write request files for the documents of some paths.
+    """Write request files for the documents below the given paths.
 
     The JSON has `folder`, where the files are; `index`, the folder of the index that they are for;
-    `estimate`, what was made into requests and what they will take; and the `files`.
+    `estimate`, the estimate for the requests; and the `files`.
 
     Raises:
-        ValueError: There is nothing to read, or a choice cannot be used.
+        ValueError: There is nothing to read, or an option cannot be used.
         OSError: A path does not exist.
     """
     if options.out.resolve().is_relative_to(IndexPlace.of(options.to).own_folder().resolve()):
         raise ValueError(
-            f"{options.out} is in the index's folder, which is the index's alone: give another"
+            f"{options.out} is in the index's folder, which holds nothing but the index: name another folder"
         )
     name = options.llm or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
-        raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
+        raise ValueError(f"{name!r} is not a model of OpenAI; this is for OpenAI's Batch API")
     with batch.request_files(
         options.out,
         force=options.force,
@@ -70,16 +70,19 @@ def _print_export(report: Json) -> None:
     )
     if files:
         write(
-            "Upload them, have a batch made of each, and download the results (docs/batch.md). Then:"
+            "Upload them, create a batch from each, and download the results (docs/batch.md). Then:"
         )
         _print_command("batch", "import", "RESULTS...", "--to", report["index"])
     else:
-        write("There is nothing to ask for.")
+        write("There is nothing to request.")
     _print_last_step(report["index"], report["estimate"].model)
 
 
 def import_results(options: BatchImportCommand) -> bool:
-    """Keep the replies in result files, for `densex index` to find them; False where no line can be used.
+    """Import the replies from result files into the index's reply cache.
+
+    Returns:
+        False if no line can be used.
 
     Raises:
         ValueError: The folder or the prices cannot be used.
@@ -93,17 +96,17 @@ def import_results(options: BatchImportCommand) -> bool:
 
 
 def _print_import(index: str, report: batch.ImportReport) -> None:
-    kept = f", {report.already_there:,} there already" if report.already_there else ""
-    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{kept}.")
+    duplicates = f", {report.already_there:,} there already" if report.already_there else ""
+    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{duplicates}.")
     if report.unusable:
         number = sum(report.unusable.values())
         write(
-            f"Not usable: {number:,}. densex index asks for them directly; another export has them again."
+            f"Not usable: {number:,}. densex index requests them directly; a new export includes them."
         )
     write_list(f"{number:,}: {problem}" for problem, number in report.unusable.items())
     if report.usage.requests:
         write(
-            f"The imported ones used {report.usage.input_tokens:,} tokens sent and "
+            f"The imported replies took {report.usage.input_tokens:,} tokens sent and "
             f"{report.usage.output_tokens:,} received: {money(report.cost)} by the Batch API."
         )
     if report.imported or report.already_there:
@@ -112,7 +115,8 @@ def _print_import(index: str, report: batch.ImportReport) -> None:
 
 def _print_last_step(index: str, model: str) -> None:
     write(
-        "To finish, with the export's paths and options (else all is paid again, as without --questions):"
+        "To finish, use the export's paths and options; with others (say, without --questions) you pay for "
+        "everything again:"
     )
     _print_command("index", "PATH...", "--to", index, "--propositionizer", "llm", "--llm", model)
 

@@ -1,4 +1,4 @@
-"""`densex chat`: a conversation in the terminal, or over a pipe."""
+"""`densex chat`: a conversation in the terminal or through a pipe."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HELP = "/sources shows what the last answer cites, /reset begins a new conversa
 
 
 def talk(options: ChatCommand) -> bool:
-    """Answer the lines of standard input until they end; False where a question could not be asked."""
+    """Answer the questions on standard input, one per line; return False if one of them failed."""
     with waiting("Opening"):
         pack = options.index.open_to_ask(options)
         engine = pack.as_chat_engine(options.top_k, metadata_filters(pack, options.filters))
     citations: list[Json] = []
-    could_ask = True
+    all_answered = True
     for line in _lines():
         if line in ("/quit", "/exit"):
             break
@@ -39,12 +39,12 @@ def talk(options: ChatCommand) -> bool:
                 citations = _answer(engine, line)
             except Exception as error:
                 print_error(error)
-                could_ask = False
-    return could_ask
+                all_answered = False
+    return all_answered
 
 
 def _lines() -> Iterator[str]:
-    """The lines of standard input, in a terminal with a prompt, a history and an editor."""
+    """Yield the lines of standard input; a terminal gets a prompt, a history and line editing."""
     prompt = ""
     if sys.stdin.isatty():
         prompt = "\n> "
@@ -61,7 +61,7 @@ def _lines() -> Iterator[str]:
 
 
 def _answer(engine: PropositionChatEngine, question: str) -> list[Json]:
-    """Print an answer as it comes, and return what it cites; Ctrl-C stops it."""
+    """Print an answer as it arrives, and return its citations; Ctrl-C stops it."""
     metadata: Json = {}
     ending = ""
     try:

@@ -1,7 +1,7 @@
-"""How a command is declared.
+"""Declaration of commands.
 
-A command is a class whose attributes are its arguments and options, and a function of another module that
-gets an instance of it.
+A command is a class whose attributes are its arguments and options, and a function in another module that is
+called with an instance of the class.
 """
 
 from __future__ import annotations
@@ -13,48 +13,49 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 from typer.models import OptionInfo
 
 from llama_pack_densex.cli.output import session
 
 REQUIRED: Any = ...
 CONFIGURABLE = ("index", "query")
-"""The commands whose options a configuration file and the environment may set."""
+"""Commands whose options may be set by a configuration file and by environment variables."""
+_NAMES_SHOWN = 2
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 C = TypeVar("C", bound="Command")
 
 
 def option(usage: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option by its line in the help, "--names METAVAR  What it does.", where both may be left
-    out.
+    """Declare an option by its line in the help, "--names METAVAR  What it does."
 
     Args:
-        usage: Its names, by default made from the attribute's, what stands for its value, by default its
-            type, and, behind two spaces, what it does. A switch has a name alone.
-        default: Its value where it is not given, or `REQUIRED`.
+        usage: The option's names, the placeholder for its value and, after two spaces, its help text. Without
+            names, the attribute's name is used; without a placeholder, the type. A switch has only names.
+        default: The value if the option is not given, or `REQUIRED`.
         **more: Further arguments of `typer.Option`.
     """
     *head, help = usage.split("  ")
     words = " ".join(head).split()
     names = [word for word in words if word.startswith("-")]
-    # a switch takes no value: typer would put <bool> there
-    of_type = "" if names else None
-    metavar = next((word for word in words if word not in names), of_type)
+    # a switch takes no value: typer would show <bool> as its placeholder
+    default_metavar = "" if names else None
+    metavar = next((word for word in words if word not in names), default_metavar)
     more = {"show_envvar": "envvar" in more, **more}
     return typer.Option(default, *names, metavar=metavar, help=help, **more)
 
 
 def argument(metavar: str | None, help: str, **more: Any) -> Any:
-    """Declare an argument."""
+    """Declare an argument by its placeholder and its help text."""
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
 class Command:
-    """What a user wants: the values of a command's arguments and options.
+    """The values of a command's arguments and options.
 
     Attributes:
-        configured: The names of the options whose values are a configuration file's.
+        configured: The names of the options whose values come from a configuration file.
     """
 
     configured: Collection[str] = ()
@@ -63,7 +64,7 @@ class Command:
         vars(self).update(values, configured=configured)
 
     def chosen(self, *names: str) -> dict[str, Any]:
-        """Those of some options that the command has and that were given."""
+        """Return the values of those of these options that the command has and that were given."""
         values = {name: vars(self).get(name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, [])}
 
@@ -71,14 +72,15 @@ class Command:
 def command(
     group: typer.Typer, panel: str | None, name: str, function: str
 ) -> Callable[[type[C]], type[C]]:
-    """Register a class as a command, whose help is the docstring.
+    """Register the decorated class as a command; its docstring is the help text.
 
     Args:
-        group: What the command belongs to.
-        panel: The heading under which the help has the command; None for the usual one.
+        group: The group that the command belongs to.
+        panel: The heading above the command in the group's help; None for typer's default.
         name: The command's name.
-        function: What it does, as in "ingest:index_paths": a function of a module beside this one, which is
-            imported when it is called. It gets an instance; False ends the command with exit code 1.
+        function: The function that runs the command, such as "ingest:index_paths" for one in the module
+            `ingest` beside this one. The module is imported when the command runs. The function gets an
+            instance of the class; if it returns False, the exit code is 1.
     """
 
     def register(kind: type[C]) -> type[C]:
@@ -102,20 +104,31 @@ def command(
         context = Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
         run.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]
         help = _unwrapped(kind.__doc__ or "")
-        group.command(name, help=help, rich_help_panel=panel)(run)
+        group.command(name, cls=_HelpfulCommand, help=help, rich_help_panel=panel)(run)
         return kind
 
     return register
 
 
+class _HelpfulCommand(TyperCommand):
+    """A command whose help shows at most two names of an option: a third is cut off at 80 columns."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        shown = copy(self)
+        shown.params = [copy(parameter) for parameter in self.params]
+        for parameter in shown.params:
+            parameter.opts = parameter.opts[:_NAMES_SHOWN]
+        super(_HelpfulCommand, shown).format_help(ctx, formatter)
+
+
 def _unwrapped(docstring: str) -> str:
-    """A docstring with a line for each paragraph: typer would keep the line breaks of all but the first."""
+    """Return a docstring with one line per paragraph: typer unwraps only the first paragraph itself."""
     paragraphs = cleandoc(docstring).split("\n\n")
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
 def _with_variable(command: str, name: str, info: Any) -> Any:
-    """An option that an environment variable such as DENSEX_INDEX_LLM sets too; an argument as it is."""
+    """Let an environment variable such as DENSEX_INDEX_LLM set an option too; arguments stay as they are."""
     info = copy(info)
     if isinstance(info, OptionInfo):
         info.envvar = f"DENSEX_{command}_{name}".upper()
@@ -123,13 +136,13 @@ def _with_variable(command: str, name: str, info: Any) -> Any:
 
 
 def options_of(context: typer.Context, name: str) -> dict[str, Any]:
-    """The options of a command by their names at the command line, without "--"."""
+    """Return the options of a command by their names on the command line, without "--"."""
     group: Any = context.command
     return {
         text.removeprefix("--"): parameter
         for parameter in group.get_command(context, name).params
         for text in parameter.opts
-        if text.startswith("--")  # an argument's name does not
+        if text.startswith("--")  # arguments have no dashes
     }
 
 
@@ -143,7 +156,11 @@ def _configured(context: typer.Context) -> set[str]:
 
 
 def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of options, with the address of --api-base in the names of the models served there."""
+    """Return the values of options, with the address from --api-base added to the names of models.
+
+    Raises:
+        ValueError: --api-base is given, but no model.
+    """
     address = values.get("api_base")
     if address is None:
         return values
@@ -152,7 +169,7 @@ def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
     }
     if not models:
         raise ValueError(
-            "--api-base needs a model that is served there: name one, as openai-like:qwen3:8b"
+            "--api-base needs a model that is served there: name one, such as openai-like:qwen3:8b"
         )
     from llama_pack_densex.llm.names import with_address, with_provider
 

@@ -66,16 +66,16 @@ _WITH_ANSWERS = (
 _WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
 _OF_READER = ("em@100", "f1@100", "em@500", "f1@500")
 _OF_ANSWERS = ("str_em", "answered", "cited", "supported")
-_LAST = {"context": "{unit} that are read by default.", "failed": "items that are not counted."}
+_LAST = {"context": "{unit} in the default context.", "failed": "items that are not counted."}
 _SIGNIFICANT = 0.05
 
-# for what a comparison may cost, which is rough
+# for a rough estimate of the cost of a comparison
 _TOKENS_OF_A_WORD = 1.4
 _TOKENS_OF_A_PROMPT = 300
 _TOKENS_OF_A_PASSAGE = 256
 _TASKS = {"reader_llm": "answers", "judge_llm": "verdicts", "llm": "headers"}
 
-# replies of the usual length, by what an LLM is asked for
+# replies of the usual length, by the task of the LLM
 _VERDICT = (
     'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
 )
@@ -88,9 +88,13 @@ _STAND_INS = {
 
 
 def compare_strategies(options: CompareCommand) -> bool:
-    """Compare ways of retrieving, language by language; False where all of something failed."""
+    """Compare retrieval strategies, language by language.
+
+    Returns:
+        False if the user did not agree to the cost, or all answers or all verdicts failed.
+    """
     if options.judge_model and not options.reader_model:
-        raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
+        raise typer.BadParameter("needs --reader-model", param_hint="--judge-model")
     arguments = _arguments(options)
     for role in _TASKS:
         check_server(arguments.get(role))
@@ -128,13 +132,13 @@ def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSe
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A comparison in one language, and what it costs.
+    """A comparison in one language, and its expected expenses.
 
     Args:
-        options: What the user wants.
-        arguments: Of `compare`, the same for each language.
-        language: The language, if it has to be said.
-        folder: Where the report goes.
+        options: The command's options.
+        arguments: The arguments of `compare` that are the same for each language.
+        language: The language; None to detect it.
+        folder: The folder for the report.
         dataset: The questions in that language.
     """
 
@@ -145,7 +149,7 @@ class _Comparison:
     dataset: EvaluationSet
 
     def run(self, **stand_ins: Any) -> Report:
-        """Compare; what stands in for some of the arguments takes their place."""
+        """Compare; `stand_ins` override arguments of `compare`."""
         return compare(
             self.dataset,
             cache_dir=self.options.out,
@@ -155,7 +159,7 @@ class _Comparison:
         )
 
     def expenses(self) -> list[Expense]:
-        """What models are going to be asked."""
+        """Return what the comparison is going to request from models."""
         expenses = self._expenses_of_documents()
         llms = {role: llm for role, llm in self.arguments.items() if role in _TASKS}
         if not llms:
@@ -168,7 +172,7 @@ class _Comparison:
         return expenses
 
     def _expenses_of_documents(self) -> list[Expense]:
-        """What propositions and embeddings come to that are not in the report's folder."""
+        """Return the expenses of propositions and embeddings that are not kept in the report's folder."""
         expenses = []
         documents = self.dataset.documents
         propositionizer = self.arguments.get("propositionizer")
@@ -182,7 +186,7 @@ class _Comparison:
         embed_model = self.options.embed_model
         if embed_model is not None and not _kept(self.options, EMBEDDINGS):
             tokens = sum(count_tokens(document.text) for document in documents)
-            # each strategy cuts the documents in its own way
+            # each strategy splits the documents in its own way
             expenses += expenses_of_embedding(embed_model, len(self._strategies()) * tokens)
         return expenses
 
@@ -190,8 +194,7 @@ class _Comparison:
         return resolve_strategies(self.arguments.get("strategies"), self.dataset.has_candidates)
 
     def _count_usages(self, llms: Mapping[str, LLM], replies: Path | None) -> dict[str, Usage]:
-        """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
-        replies."""
+        """Count the requests that an earlier comparison has no replies to, by a run with made-up replies."""
         counting = {
             role: KeptLLM(llm, replies, stand_in=_stand_in(role)) for role, llm in llms.items()
         }
@@ -199,7 +202,7 @@ class _Comparison:
         return {role: llm.figures.usage for role, llm in counting.items()}
 
     def _guess_usages(self) -> dict[str, Usage]:
-        """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
+        """Guess the usage of LLMs roughly: without propositions, the contexts are not known."""
         strategies = self._strategies()
         answers = len(self.dataset.questions) * len(strategies)
         reader = _usage(
@@ -208,14 +211,14 @@ class _Comparison:
         judge = _usage("judge_llm", answers * len(TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
         headers = Usage()
         if any(strategy.name.startswith("contextual") for strategy in strategies):
-            for document in self.dataset.documents:  # each passage is sent with the whole of it
+            for document in self.dataset.documents:  # each passage is sent with its whole document
                 tokens = count_tokens(document.text)
                 headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
         return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
 
 
 def _kept(options: Evaluating, name: str) -> Path | None:
-    """A file that an earlier command left in the report's folder; None if there is none."""
+    """Return a file that an earlier command left in the report's folder; None if there is none."""
     file = options.out and options.out / name
     return file if file and file.exists() else None
 
@@ -225,13 +228,13 @@ def _stand_in(role: str) -> str:
 
 
 def _usage(role: str, requests: int, context: float) -> Usage:
-    """That of requests with so many tokens of context each."""
+    """Return the usage of requests that have `context` tokens of context each."""
     sent = round(requests * (context + _TOKENS_OF_A_PROMPT))
     return Usage(requests, sent, requests * count_tokens(_stand_in(role)))
 
 
 def _arguments(options: CompareCommand) -> dict[str, Any]:
-    """The arguments of `compare` that are the same for each language."""
+    """Return the arguments of `compare` that are the same for each language."""
     llm = options.llm
     if options.propositionizer == "llm":
         llm = llm or OPENAI_MODEL
@@ -249,7 +252,11 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
 
 
 def evaluate_index(options: EvaluateCommand) -> bool:
-    """Ask an index questions, language by language; False where all of something failed."""
+    """Ask an index questions, language by language.
+
+    Returns:
+        False if the user did not agree to the cost, or all answers or all verdicts failed.
+    """
     if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
         return False
     results = {}
@@ -274,7 +281,7 @@ def evaluate_index(options: EvaluateCommand) -> bool:
 def _evaluate(
     options: EvaluateCommand, language: str | None, is_estimate: bool
 ) -> tuple[Report, dict[str, RequestFigures]]:
-    """Ask the questions in a language: the report, and what each LLM was asked, or would be."""
+    """Ask the questions in one language; return the report, and the (estimated) requests of each LLM."""
     llms = _llms(options, is_estimate)
     pack = options.index.open(
         proposition_llm=NONE,
@@ -298,7 +305,7 @@ def _evaluate(
 
 
 def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
-    """What LLMs would be asked: found out by an evaluation in which their replies are made up."""
+    """Return what the LLMs would be asked, counted by an evaluation with made-up replies."""
     names = {role: with_provider(name) for role, name in _llm_names(options).items()}
     costly = {role: name for role, name in names.items() if not is_local_name(name)}
     if not costly:
@@ -314,7 +321,7 @@ def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
 
 
 def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | None, Path | None]]:
-    """The languages to ask in, with the folders of their reports: each of several has one of its own."""
+    """Yield the languages to ask in, each with the folder of its report: a subfolder if there are several."""
     languages = [] if options.language else languages_of(questions)
     if len(languages) < 2:
         yield options.language, options.out
@@ -324,7 +331,7 @@ def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | Non
 
 
 def _llm_names(options: EvaluateCommand) -> dict[str, str]:
-    """The names of the LLMs that are asked, by what for."""
+    """Return the names of the LLMs that are used, by role."""
     default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
     names = {
         "answers": options.query_llm or default,
@@ -335,7 +342,7 @@ def _llm_names(options: EvaluateCommand) -> dict[str, str]:
 
 
 def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
-    """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
+    """Return the LLMs that are used, by role; for an estimate they only count their requests."""
     stand_ins = _STAND_INS if is_estimate else {}
     replies = _kept(options, REPLIES) if is_estimate else options.out and options.out / REPLIES
     return {
@@ -350,7 +357,7 @@ def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
 
 
 def _main_figures(report: Report) -> dict[str, Any]:
-    """The metrics of a report with one strategy by their usual names, with how many items failed."""
+    """Return the metrics of a report on one strategy by their usual names, with numbers of failures."""
     (strategy,) = report.strategies
     return {
         **{metric: value for metric, value in strategy.metrics.items() if value is not None},
@@ -363,7 +370,7 @@ def _main_figures(report: Report) -> dict[str, Any]:
 def _publish(
     options: CompareCommand | EvaluateCommand, report: Report, folder: Path | None
 ) -> None:
-    """Write a report to its folder, and print it unless JSON is wanted."""
+    """Write a report to its folder, and print it unless the output is JSON."""
     files = report.write(folder) if folder else []
     if options.as_json:
         return
@@ -408,7 +415,7 @@ def _print_skipped(report: Report) -> None:
 def _print_metrics(
     report: Report, names: Sequence[str], last_title: str, last: Sequence[float]
 ) -> None:
-    """Print those metrics that were measured, a row a strategy, with one more column, and what they mean."""
+    """Print the metrics that were measured, one row per strategy, with an extra last column and a legend."""
     metrics = [metric for metric in names if _is_measured(report, metric)]
     if not metrics:
         return
@@ -427,7 +434,7 @@ def _print_metrics(
 
 
 def _differences(report: Report) -> set[tuple[str, str]]:
-    """The metrics by which strategies differ from the first one, each with the strategy's name."""
+    """Return the pairs of a metric and a strategy's name in which it differs significantly from the first."""
     tests = (test for test in report.comparisons if test.p_value < _SIGNIFICANT)
     return {(test.metric, test.second) for test in tests}
 
@@ -447,17 +454,17 @@ def _is_measured(report: Report, metric: str) -> bool:
 
 
 def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -> None:
-    """Print what LLMs were, or would be, asked, and what that costs."""
+    """Print the requests that LLMs got, or would get, and their cost."""
     rows = []
-    for role, of_role in requests.items():
-        used = of_role.usage
-        numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
+    for role, figures in requests.items():
+        usage = figures.usage
+        numbers = (usage.requests, figures.cache_hits, usage.input_tokens, usage.output_tokens)
         rows.append(
-            [role, of_role.model, *(f"{number:,}" for number in numbers), money(of_role.cost)]
+            [role, figures.model, *(f"{number:,}" for number in numbers), money(figures.cost)]
         )
     titles = ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost")
     if rows:
         print_table(titles, rows, texts=2)
     if is_estimate:
-        note = "Replies are taken to be of the usual length." if rows else "No LLM is asked."
+        note = "Replies are assumed to have the usual length." if rows else "No LLM is asked."
         write(note, "dim")

@@ -1,4 +1,4 @@
-"""densex.toml: values of the options that repeat, for `densex index` and `densex query`.
+"""densex.toml: values of options for `densex index` and `densex query` that would be typed again and again.
 
     [index]
     llm = "ollama:qwen3:8b"
@@ -7,9 +7,9 @@
     [query]
     top-k = 8
 
-A file in the working directory may be somebody else's: what it says is shown, it cannot agree to a price, and
-the addresses and folders that it names are used once the user has agreed to them. A file that the environment
-variable DENSEX_CONFIG names is the user's own.
+A file in the working directory may be somebody else's. Its values are therefore shown, it cannot agree to a
+price, and the addresses and folders in it are used only after the user has agreed to them. A file that the
+environment variable DENSEX_CONFIG names is the user's own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_NOT_CONFIGURABLE = ("help", "prices", "yes")  # prices of 0 would leave the question about them out
+_NOT_CONFIGURABLE = ("help", "prices", "yes")  # with prices of 0, the user would not be asked
 
 
 def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,11 +46,12 @@ def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[s
         options: Its options by their names at the command line, without "--".
 
     Returns:
-        Values by the names of the options' parameters; empty where the file is not meant for the command.
+        Values by the names of the options' parameters; empty if the file has no section for the command, or
+        is in an index's folder.
 
     Raises:
-        ValueError: It is no such file, or it names an address or a folder that the user does not agree to.
-        OSError: It cannot be read.
+        ValueError: The file is invalid, or it names an address or a folder that the user does not agree to.
+        OSError: The file cannot be read.
     """
     is_own = bool(os.environ.get("DENSEX_CONFIG"))
     if not is_own and any(map(is_index, (path.absolute().parent, *path.absolute().parent.parents))):
@@ -58,7 +59,7 @@ def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[s
         return {}
     section = _read(path).get(command, {})
     if not isinstance(section, dict):
-        raise ValueError(f"{path}: {command} has to be a section, [{command}]")
+        raise ValueError(f"{path}: {command} must be a section, [{command}]")
     values = {}
     for key, value in section.items():
         option = options.get(key.replace("_", "-"))
@@ -80,8 +81,8 @@ def _confirm_places(path: Path, values: Mapping[str, Any]) -> None:
     if not places:
         return
     warning = (
-        f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions and "
-        f"keys there; if it is yours, set DENSEX_CONFIG={path}"
+        f"{path} names {', '.join(places)}. Whoever wrote the file may get your documents, questions and "
+        f"keys there. If the file is yours, set DENSEX_CONFIG={path}"
     )
     if not is_trusted(warning):
         raise ValueError(warning)
@@ -91,11 +92,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not in TOML: {error}") from None
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
     unknown = content.keys() - {"index", "query"}
     if unknown:
         raise ValueError(
-            f"{path}: {min(unknown)!r} is none of its sections, which are [index] and [query]"
+            f"{path}: unknown section {min(unknown)!r}; the sections are [index] and [query]"
         )
     return content
 
@@ -105,7 +106,7 @@ def _checked(place: str, value: Any, is_list: bool) -> Any:
     if not all(isinstance(item, (str, int, float)) for item in items) or (
         isinstance(value, list) and not is_list
     ):
-        raise ValueError(f"{place}: {json.dumps(value, default=str)} is no value of this option")
+        raise ValueError(f"{place}: {json.dumps(value, default=str)} is not a value of this option")
     return items if is_list else value
 
 
@@ -115,7 +116,7 @@ def _shown(value: Any) -> str:
 
 
 def _place(name: str, value: Any) -> str | None:
-    """The address or folder that a value leads to, if there is any."""
+    """Return the address or folder that an option's value names; empty or None if there is none."""
     text = str(value)
     if name == "api_base" or (name == "to" and is_store_url(text)):
         return redacted(text)

@@ -16,7 +16,8 @@ from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.samples import load_sample
 
-_LENGTHS = {"en": 200, "ja": 400}  # of the context that is looked at: words, in Japanese characters
+# the beginning of the context that has to contain the answer: words, in Japanese characters
+_LENGTHS = {"en": 200, "ja": 400}
 _REQUIRED = 0.8
 _QUESTIONS = (
     "For what medical reason was the astronaut Ken Mattingly not allowed to fly on Apollo 13?",
@@ -27,12 +28,12 @@ _QUESTIONS = (
 
 
 def run_demo(options: DemoCommand) -> bool:
-    """Run the demonstration; False where too few questions could be answered."""
+    """Run the demonstration; return False if too few questions could be answered."""
     samples = {language: load_sample(language) for language in _LENGTHS}
     with waiting("Indexing in memory"):
         pack = DenseXRetrievalPack(
             [document for sample in samples.values() for document in sample.documents],
-            propositionizer=samples["en"].propositionizer(),  # the recordings are of both languages
+            propositionizer=samples["en"].propositionizer(),  # its recordings cover both languages
             query_llm=NONE,
             embed_model=NONE,
             **options.chosen("mode"),
@@ -55,7 +56,7 @@ def run_demo(options: DemoCommand) -> bool:
 
 def _print_demo(mode: str, report: Json) -> None:
     write(
-        f"An index in memory, nothing is written: {report['counts']}. Propositions are recorded. Mode "
+        f"An index in memory, nothing is written: {report['counts']}. The propositions are recorded. Mode "
         f"{mode}; no LLM."
     )
     for answer in report["answers"]:
@@ -65,8 +66,8 @@ def _print_demo(mode: str, report: Json) -> None:
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
-        "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the "
-        "found propositions, then their passages."
+        "Counted if it is in the first 200 words (Japanese: 400 characters) of the reader's context: the "
+        "propositions found, then their passages."
     )
     answered = report["answered"]
     questions = report["questions"]
@@ -76,7 +77,7 @@ def _print_demo(mode: str, report: Json) -> None:
 
 
 def _count_answered(pack: DenseXRetrievalPack, language: str, questions: Sequence[Question]) -> int:
-    """How many questions have an accepted answer in the context that is looked at."""
+    """Return how many questions have an accepted answer at the beginning of their context (`_LENGTHS`)."""
     postprocessor = PropositionContextPostprocessor(budget=None)
     answered = 0
     for question in questions:

@@ -1,4 +1,4 @@
-"""`densex index` and `densex estimate`: an index brought into step with its files, and what that takes."""
+"""`densex index`: update an index from files; and `densex estimate`: what that will take."""
 
 from __future__ import annotations
 
@@ -55,10 +55,13 @@ from llama_pack_densex.wiring import UserArguments, make_node_parser
 
 
 def index_paths(options: IndexCommand) -> bool:
-    """Index the files below some paths, and print what came of it; False where a document failed.
+    """Index the files below the given paths, and print the outcome.
 
-    If there is an index already, changed documents are replaced in it, and those of files and pages that are
-    gone from the paths are removed; what it has of files that cannot be read stays.
+    In an existing index, changed documents are replaced, and documents of files and pages that no longer
+    exist below the paths are removed; documents of files that cannot be read stay.
+
+    Returns:
+        False if the user did not agree to the cost, or a document failed.
 
     Raises:
         ValueError: There is nothing to index, a file cannot be read, or the folder cannot be used.
@@ -66,7 +69,7 @@ def index_paths(options: IndexCommand) -> bool:
         PropositionizerError: No more propositions can be had; what the ingestion came to is printed on
             stderr.
     """
-    # says so if the folder cannot be used, before anything is read or paid for
+    # raises if the folder cannot be used, before anything is read or paid for
     index = IndexPlace.of(options.to)
     opened = index.read()
     arguments = _pack_arguments(options, opened[0] if opened else None)
@@ -75,7 +78,7 @@ def index_paths(options: IndexCommand) -> bool:
     documents = plan.documents
     gone = _gone(plan.files, options.paths, documents)
     if not documents and len(gone) in (0, len(plan.files)):
-        end = f"; to do away with the index, delete {index.name}" if gone else ""
+        end = f"; to remove the index, delete {index.name}" if gone else ""
         raise _nothing_to_read(options.paths, end)
     if not _is_agreed(options, plan):
         return False
@@ -97,7 +100,7 @@ def index_paths(options: IndexCommand) -> bool:
 
 @contextmanager
 def _figures_on_failure() -> Iterator[None]:
-    """Print on stderr what an ingestion came to that fails."""
+    """If an ingestion fails, print its figures on stderr."""
     try:
         yield
     except PropositionizerError as error:
@@ -108,7 +111,7 @@ def _figures_on_failure() -> Iterator[None]:
 
 
 def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
-    """Whether the models are there, and the user agrees to what they cost."""
+    """Check the models' servers, and return whether the user agrees to the cost."""
     expenses = expenses_of_indexing(
         plan.documents, plan.parser, plan.indexed, plan.embed_model, options.prices
     )
@@ -118,7 +121,7 @@ def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
 def _described(
     pack: DenseXRetrievalPack, index: IndexPlace, documents: PathDocuments
 ) -> dict[str, Any]:
-    """What became of the documents, and what the index holds, as JSON."""
+    """Return the outcome of the documents and the contents of the index, as JSON."""
     return {
         "index": index.name,
         "ingestion": pack.ingestion,
@@ -135,10 +138,10 @@ def _described(
 
 
 def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[str, Any]:
-    """The pack's arguments.
+    """Return the pack's arguments.
 
     Raises:
-        typer.BadParameter: Something was chosen for an LLM, and none is asked.
+        typer.BadParameter: An option for an LLM was given, but no LLM is used.
         ValueError: As `make_propositionizer`.
     """
     made_by = manifest.propositionizer if manifest else None
@@ -147,10 +150,10 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
         options.propositionizer, options.llm, made_by, **settings
     )
     unused = [name for name, value in options.chosen(*settings, "llm").items() if value != NONE]
-    # who sets a budget should not believe that it is kept to
+    # a user who sets a budget must not believe that it is enforced
     if unused and not llm_behind(propositionizer):
         name = unused[0].replace("_", "-")
-        raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
+        raise typer.BadParameter("only for --propositionizer llm", param_hint=f"--{name}")
     chosen = options.chosen("embed_model", *PackOptions.model_fields)
     return {"propositionizer": propositionizer, "query_llm": NONE, **chosen}
 
@@ -167,19 +170,19 @@ def make_propositionizer(
         kind: "llm", "sentence", "recorded:FILE", "seq2seq" or "seq2seq:MODEL"; None means the default.
         llm: The name of an LLM or "none"; None means the default.
         made_by: The fingerprint of the propositionizer that made the index, if there is one.
-        **settings: Of `LLMPropositionizer`.
+        **settings: Settings of `LLMPropositionizer`.
 
     Raises:
         typer.BadParameter: There is no such propositionizer.
-        ValueError: Something is missing for the choice, or the index was made by a propositionizer that has
-            to be named.
+        ValueError: Something is missing for this propositionizer, or the index was made by another one than
+            the default, which therefore has to be named.
     """
     propositionizer = _named_propositionizer(kind or _default_kind(llm, made_by), llm, settings)
     if kind is None and llm is None and made_by not in (None, propositionizer.fingerprint):
         raise ValueError(
-            "the index's propositions were not made by what is the default here. Say with --propositionizer "
-            "what made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions) "
-            "or what is to make them from now on."
+            "the index's propositions were not made by the default propositionizer. Name with "
+            "--propositionizer the one that made them (llm, sentence, recorded:FILE or seq2seq; for an LLM "
+            "also --llm and --questions), or the one to use from now on."
         )
     return propositionizer
 
@@ -195,7 +198,7 @@ def _named_propositionizer(kind: str, llm: str | None, settings: dict[str, Any])
         return LLMPropositionizer(llm=llm or OPENAI_MODEL, **settings)
     if kind == "sentence":
         return SentencePropositionizer()
-    raise typer.BadParameter(f"{kind!r} is no file, and not {KINDS}")
+    raise typer.BadParameter(f"{kind!r} is neither a file nor {KINDS}")
 
 
 def _default_kind(llm: str | None, made_by: str | None) -> str:
@@ -206,7 +209,7 @@ def _default_kind(llm: str | None, made_by: str | None) -> str:
 
 
 def _file_of(document_id: str, file: str) -> tuple[str, str]:
-    """The file of a document, and the document's id; of a PDF's page both without the page."""
+    """Return a document's file and id, both without the page if the document is a page of a file."""
     name, separator, _ = document_id.rpartition("#page=")
     return (
         (file.rpartition("#page=")[0], name)
@@ -218,7 +221,7 @@ def _file_of(document_id: str, file: str) -> tuple[str, str]:
 def _gone(
     files: Mapping[str, tuple[str, str]], paths: Sequence[Path], documents: PathDocuments
 ) -> list[str]:
-    """The indexed documents from below these paths that are no longer there or no longer have text."""
+    """Return the indexed documents below these paths that no longer exist or no longer have text."""
     skipped = [unreadable.path for unreadable in documents.unreadable]
     roots = [
         path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths
@@ -235,7 +238,7 @@ def _gone(
 
 
 def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> None:
-    """Print what became of the documents and, where an LLM was asked or one failed, what that took."""
+    """Print the outcome of the documents and, if an LLM was asked or a document failed, all figures."""
     summary = pack.ingestion
     assert summary is not None
     states = Counter(summary.documents)
@@ -255,34 +258,34 @@ def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> Non
 
 
 def _print_models(pack: DenseXRetrievalPack) -> None:
-    """Print what made the propositions and the embeddings."""
+    """Print which propositionizer and which embedding model the index uses."""
     embedding = embed_model_identity(pack.get_modules()["embed_model"])
-    search = " It is searched by words." if embedding == NONE else ""
+    search = " Search is by keywords." if embedding == NONE else ""
     made_by = pack.node_parser.propositionizer.class_name()
     write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
 
 
 def _print_default_left(pack: DenseXRetrievalPack, options: IndexCommand) -> None:
-    """Say that an index stays without an LLM, where there is a key that a new one would be made with."""
+    """Tell the user that the index stays without an LLM, although a new one would now be made with one."""
     is_chosen = options.llm is not None or options.propositionizer is not None
     is_of_sentences = isinstance(pack.node_parser.propositionizer, SentencePropositionizer)
     if is_of_sentences and not is_chosen and _default_kind(None, None) == "llm":
         write(
-            "The index was made without an LLM, and stays so although there is a key now: --llm "
-            f"{OPENAI_MODEL} has propositions made of all its documents."
+            "The index was made without an LLM, and stays so although there is a key now: with --llm "
+            f"{OPENAI_MODEL}, the LLM writes propositions for all its documents."
         )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an ingestion begins with.
+    """The inputs of an ingestion.
 
     Args:
         documents: The documents.
-        parser: What makes nodes of them.
+        parser: Turns them into nodes.
         embed_model: The name of the embedding model; None for none.
-        indexed: The hashes of the documents that the index has.
-        files: The files of these documents by their ids, each with the file's id.
+        indexed: The hashes of the documents in the index.
+        files: For each document in the index, by id, its file and the file's id.
     """
 
     documents: PathDocuments
@@ -298,16 +301,16 @@ def plan_ingestion(
     index: IndexPlace | None,
     opened: tuple[Manifest, NodeIndex] | None,
 ) -> Plan:
-    """Plan what `densex index` is to do.
+    """Plan an ingestion by `densex index`.
 
     Args:
-        options: What is indexed.
-        propositionizer: What makes the propositions.
-        index: Where to; None where that is not known.
-        opened: What is there; None where there is no index yet.
+        options: The command's options.
+        propositionizer: Makes the propositions.
+        index: The place of the index; None if it is not known.
+        opened: The manifest and nodes of the index; None if there is no index yet.
 
     Raises:
-        ValueError: A choice cannot be used.
+        ValueError: An option cannot be used.
         OSError: A path does not exist.
     """
     manifest = None
@@ -336,33 +339,33 @@ def plan_ingestion(
 
 
 def _propositionizer_by_llm(
-    options: EstimateCommand | BatchExportCommand, asks: bool
+    options: EstimateCommand | BatchExportCommand, is_called: bool
 ) -> Propositionizer:
     if options.llm == NONE:
         return SentencePropositionizer()
-    llm = named_llm(options.llm or OPENAI_MODEL, is_called=asks)
+    llm = named_llm(options.llm or OPENAI_MODEL, is_called=is_called)
     return LLMPropositionizer(llm, **options.chosen(*LLMPropositionizer.model_fields))
 
 
 def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = False) -> Plan:
-    """Plan what `densex index` would do with an LLM.
+    """Plan an ingestion by `densex index` with an LLM.
 
     Args:
-        options: What would be indexed, and where.
-        asks: Whether the LLM is going to be asked.
+        options: The command's options.
+        asks: Whether the LLM is going to be called.
 
     Raises:
-        ValueError: There is nothing to read, or a choice cannot be used.
+        ValueError: There is nothing to read, or an option cannot be used.
         OSError: A path does not exist.
     """
     index = None if options.to is None else IndexPlace.of(options.to)
     opened = index.read() if index else None
     propositionizer = _propositionizer_by_llm(options, asks)
-    if asks and index and index.folder:  # what it replies is kept
+    if asks and index and index.folder:  # keep the replies for densex index
         propositionizer = propositionizer.keeping_replies(index.folder / REPLIES_FILE)
     if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
         warn(
-            f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as "
+            f"the propositions in {one_line(index.name)} were made in another way, so all documents count as "
             "new"
         )
     plan = plan_ingestion(options, propositionizer, index, opened)
@@ -378,7 +381,7 @@ def _nothing_to_read(paths: Sequence[Path], end: str = "") -> ValueError:
 
 
 def estimate_paths(options: EstimateCommand) -> None:
-    """Estimate what it takes to index the documents of files and datasets."""
+    """Estimate what it takes to index the documents in files and datasets."""
     plan = plan_by_llm(options, asks=options.sample > 0)
     report = estimate(
         plan.documents,
@@ -393,14 +396,14 @@ def estimate_paths(options: EstimateCommand) -> None:
 
 
 def _agree(options: EstimateCommand, parser: BasePropositionNodeParser, usage: Usage) -> None:
-    """End the command where the user does not agree to what a sample costs."""
+    """End the command if the user does not agree to the cost of a sample."""
     asking = llm_behind(parser.propositionizer)
     if asking and not is_agreed(expenses_of_llm(asking.llm, usage, options.prices), options):
         raise typer.Exit(1)
 
 
 def _embed_model_name(manifest: Manifest | None, embed_model: str | None = None) -> str | None:
-    """The name of the embedding model that `densex index` would take; None for none."""
+    """Return the name of the embedding model that `densex index` would use; None for none."""
     if embed_model is None and manifest:
         embed_model = manifest.embed_spec or manifest.embed_model.partition(": ")[2]
     if embed_model is None and cached_model(E5):
@@ -409,7 +412,7 @@ def _embed_model_name(manifest: Manifest | None, embed_model: str | None = None)
 
 
 def print_estimate(report: Estimate) -> None:
-    """Print an estimate, and what it rests upon."""
+    """Print an estimate and its notes."""
     rows = report.rows()
     width = max(len(figure) for _, figure, _ in rows)
     print_figures((label, f"{figure:>{width}}  {remark}") for label, figure, remark in rows)

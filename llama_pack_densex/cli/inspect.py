@@ -1,4 +1,4 @@
-"""`densex inspect`, `export`, `delete`, `check` and `compact`: what is in an index, and its upkeep."""
+"""`densex inspect`, `export`, `delete`, `check` and `compact`: the contents of an index, and its upkeep."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _UNITS = {
 def inspect_index(options: InspectCommand) -> None:
     """Show passages of an index with their units.
 
-    The JSON says how the index was made, how much is in it, and `shown`: passages in the order of their
-    documents, as nodes with `status`, `reason`, `findings`, `propositions`, `sentences` and `questions`;
-    `more` is how many there are beyond the limit.
+    The JSON has the options of the index, its counts, and `shown`: passages in the order of their documents,
+    as nodes with `status`, `reason`, `findings`, `propositions`, `sentences` and `questions`. `more` is the
+    number of passages beyond the limit.
     """
     manifest, nodes = options.index.nodes()
     counts = nodes.counts()
@@ -63,7 +63,7 @@ def inspect_index(options: InspectCommand) -> None:
 
 
 def export_index(options: ExportCommand) -> None:
-    """Print the passages and propositions of an index as `RecordedPropositionizer` reads them."""
+    """Print the passages and propositions of an index in the format that `RecordedPropositionizer` reads."""
     outline = _Outline(options.index.nodes()[1])
     for passage in outline.describe([passage.id for passage in outline.passages]):
         for kind in ("propositions", "questions"):
@@ -77,16 +77,16 @@ def export_index(options: ExportCommand) -> None:
 
 
 class _Outline:
-    """The passages of an index in short, and the ids of their units.
+    """Short records of the passages of an index, and the ids of their units.
 
     Args:
         nodes: The index.
-        search: A text; case and Unicode's normal form (NFKC) do not matter.
+        search: A text to look for; case and Unicode normal form (NFKC) do not matter.
 
     Attributes:
         passages: The passages.
         units: The ids of the units by passage.
-        matching: The ids of the passages that hold the text, or whose units do.
+        matching: The ids of the passages that contain the text, or whose units do.
     """
 
     def __init__(self, nodes: NodeIndex, search: str = "") -> None:
@@ -103,10 +103,10 @@ class _Outline:
                 self.matching.add(record.passage_id or record.id)
 
     def choose(self, options: InspectCommand) -> list[str]:
-        """The ids of the passages to show.
+        """Return the ids of the passages to show.
 
         Raises:
-            ValueError: There is no such passage, or more than one, or no such document.
+            ValueError: Not exactly one passage matches `options.passage`, or there is no such document.
         """
         indexed = {passage.document_id for passage in self.passages}
         documents = resolve_documents(options.documents, indexed) or indexed
@@ -125,7 +125,7 @@ class _Outline:
         return has_status and has_id and passage.id in self.matching
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
-        """Those passages that checks found something wrong with, or with their propositions."""
+        """Return the passages for which checks have findings, on the passage or on its units."""
         passage_of = {
             unit: passage for passage in passage_ids for unit in (passage, *self.units[passage])
         }
@@ -133,7 +133,7 @@ class _Outline:
         return list(dict.fromkeys(passage_of[node.node_id] for node in nodes if findings_of(node)))
 
     def describe(self, passage_ids: Sequence[str], limit: int | None = None) -> list[Json]:
-        """The first passages in the order of their documents as JSON, with their units."""
+        """Return the first `limit` passages as JSON with their units, in the order of their documents."""
         passages = sorted(self._nodes.fetch(passage_ids).values(), key=reading_order)[:limit]
         units = self._nodes.fetch(
             [unit for passage in passages for unit in self.units[passage.node_id]]
@@ -146,7 +146,7 @@ class _Outline:
 
 
 def _describe_passage(passage: BaseNode, units: Sequence[BaseNode]) -> Json:
-    """A passage as JSON; its propositions are as they were made, its sentences as in the text."""
+    """Return a passage as JSON: propositions in the order of their making, sentences in that of the text."""
     description = {
         **describe_node(passage),
         "status": str(passage.metadata.get(STATUS_KEY, "")),
@@ -181,11 +181,11 @@ def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
     if inspection["more"]:
         more = many(inspection["more"], "more passage")
         write(
-            f"{more}: --limit N shows more (0 all), --document, --status and --search choose.",
+            f"{more}: --limit N shows more (0: all); --document, --status and --search select.",
             "bold",
         )
     elif not inspection["shown"]:
-        write("No passage is like that.", "bold")
+        write("No passage matches.", "bold")
     searched = ", ".join(inspection["granularity"])
     model = inspection["embed_model"]
     write(f"{counts}; mode {inspection['mode']}; searched: {searched}; embedding model: {model}.")
@@ -230,53 +230,54 @@ def _with_place(unit: Json, kind: str) -> str:
 
 
 def print_statuses(counts: IndexCounts) -> None:
-    """Print how many passages have which status."""
+    """Print the number of passages of each status."""
     if counts.statuses:
         statuses = ", ".join(f"{number} {status}" for status, number in counts.statuses.items())
         write(f"Passages by status: {statuses}")
 
 
 def resolve_documents(names: Sequence[str], known: Collection[str]) -> list[str]:
-    """The ids of documents: by id, or of all pages of a file by the file's.
+    """Return the ids of the named documents; a file's name stands for all its pages.
 
     Raises:
-        ValueError: There is none of a name; the message has similar ones.
+        ValueError: There is no document of a name; the message suggests similar ones.
     """
     chosen: dict[str, None] = {}
     for name in names:
-        wanted = name if name in known else unicodedata.normalize("NFC", name)
-        pages = f"{wanted}#page="
-        matching = [name for name in sorted(known) if name == wanted or name.startswith(pages)]
+        document = name if name in known else unicodedata.normalize("NFC", name)
+        pages = f"{document}#page="
+        matching = [name for name in sorted(known) if name == document or name.startswith(pages)]
         if not matching:
-            similar = " or ".join(map(repr, difflib.get_close_matches(wanted, known, 3, 0.5)))
+            similar = " or ".join(map(repr, difflib.get_close_matches(document, known, 3, 0.5)))
             hint = f"did you mean {similar}?" if similar else "densex inspect shows which there are"
-            raise ValueError(f"there is no document {wanted!r} in the index: {hint}")
+            raise ValueError(f"there is no document {document!r} in the index: {hint}")
         chosen |= dict.fromkeys(matching)
     return list(chosen)
 
 
 def delete_documents(options: DeleteCommand) -> None:
-    """Delete documents, by their ids or those of the files whose pages they are, and erase their text if
-    asked to.
+    """Delete documents by their ids or by those of their files, and erase their text with --purge.
 
-    The JSON has `deleted`, the documents' ids, and `documents`, how many are left.
+    The JSON has `deleted`, the documents' ids, and `documents`, the number of documents left.
 
     Raises:
-        ValueError: There is none of a name; then nothing was deleted.
+        ValueError: There is no document of a name; then nothing is deleted.
     """
     index = options.index
     with waiting("Deleting"):
         indexed = index.nodes()[1].documents()
         deleted = resolve_documents(options.documents, indexed)
-        if index.folder:  # without any model
+        if index.folder:  # deletes without loading a model
             upkeep.delete_documents(index.folder, deleted, options.purge)
             erased = (
-                "Erased from its files and cached replies; recordings, exports and files are yours."
+                "Erased from its files and cached replies; recordings, exports and your files stay."
             )
         else:
             pack = index.open(proposition_llm=NONE, query_llm=NONE, embed_model=options.embed_model)
             pack.delete(deleted, options.purge)
-            erased = "The store erases in its own way (PostgreSQL: VACUUM); recordings and exports are yours."
+            erased = (
+                "The store erases in its own way (PostgreSQL: VACUUM); recordings and exports stay."
+            )
     deletion = {"deleted": deleted, "documents": len(indexed) - len(deleted)}
     options.show(deletion, partial(_print_deletion, erased if options.purge else ""))
 
@@ -291,7 +292,7 @@ def _print_deletion(erased: str, deletion: Json) -> None:
 
 
 def check(options: CheckCommand) -> bool:
-    """Check an index, and print what is wrong with it; False where something is left to repair."""
+    """Check an index, and print what is wrong with it; return False if something is left to repair."""
     with waiting("Checking"):
         report = upkeep.check_index(options.index.own_folder(), options.repair)
     options.show(report, _print_check)
@@ -303,23 +304,23 @@ def _print_check(report: upkeep.CheckReport) -> None:
     write_list([f"{fault.text} (repaired)" for fault in report.faults if fault.mended], "yellow")
     write_list([fault.text for fault in report.faults if not fault.mended], "red")
     write_list(
-        f"{document} was not complete, and is removed: index it again"
+        f"{document} was incomplete and has been removed: index it again"
         for document in report.removed
     )
     if not report.faults:
-        write("It is whole.", "green")
+        write("The index is sound.", "green")
     elif not report.sound:
         write(f"Repair it with: densex check {one_line(report.folder)} --repair")
 
 
 def compact(options: CompactCommand) -> None:
-    """Give back the space of what was deleted and replaced."""
+    """Free the space of deleted and replaced documents."""
     with waiting("Compacting"):
-        done = upkeep.compact_index(options.index.own_folder())
-    options.show(done, _print_compaction)
+        compaction = upkeep.compact_index(options.index.own_folder())
+    options.show(compaction, _print_compaction)
 
 
-def _print_compaction(done: upkeep.Compaction) -> None:
-    write(
-        f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before."
-    )
+def _print_compaction(compaction: upkeep.Compaction) -> None:
+    after = decimal(compaction.bytes_after)
+    before = decimal(compaction.bytes_before)
+    write(f"{one_line(compaction.folder)}: {after}, {before} before.")

@@ -1,4 +1,4 @@
-"""What every command needs: where output goes, lines that fit, and how failures are reported."""
+"""Output of the commands: consoles, wrapped lines, tables, JSON, and the report of failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rich.text import Text
 
 from llama_pack_densex.text.terminal import PlainFormatter, one_line, plain, plain_json
 
-# What may not begin a line, and what may not end one (JIS X 4051, the common part).
+# Characters that may not begin a line, and those that may not end one (JIS X 4051, the common part).
 # joiners, marks of voiced kana, variation selectors
 _JOINED = "\u200c\u200d\u3099\u309a\ufe0e\ufe0f"
 _SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ"
@@ -41,42 +41,42 @@ _PIECE = re.compile(
 
 
 stdout = partial(Console, highlight=False, emoji=False, markup=False)
-"""Where results go."""
+"""Makes a console for results."""
 stderr = partial(stdout, stderr=True)
-"""Where progress, warnings and errors go."""
+"""Makes a console for progress, warnings and errors."""
 
 
 def waiting(what: str) -> Status:
-    """Show what is being done while it lasts, in a terminal only."""
+    """Return a context manager that shows, in a terminal, what the command is doing."""
     return stderr().status(plain(what))
 
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     """Print a warning, or an error."""
-    # Rich 13 takes a time for tabs that grows with their square
+    # Rich 13 takes quadratic time for tabs
     text = plain(message).expandtabs(4)
     stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
 def inform(message: str) -> None:
-    """Print a line beside the results, on stderr."""
+    """Print a line that is not part of the results, on stderr."""
     stderr().print(Text(plain(message)), soft_wrap=True)
 
 
 def is_terminal() -> bool:
-    """Whether progress is shown, on stderr."""
-    # what Rich puts in its place while it shows progress is no terminal before its version 14.2
+    """Return whether stderr is a terminal, where progress can be shown."""
+    # while Rich shows progress it replaces stderr by an object that, before 14.2, claims not to be a terminal
     stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
     return bool(stream.isatty())
 
 
 def can_ask() -> bool:
-    """Whether there is a user to ask."""
+    """Return whether there is a user at a terminal to ask."""
     return sys.stdin.isatty() and is_terminal()
 
 
 def is_trusted(warning: str) -> bool:
-    """Ask the user, in a terminal, whether to use what a warning is about; where nobody can be asked: no."""
+    """Print a warning and ask the user whether to go on; return False if there is no terminal to ask in."""
     if not can_ask():
         return False
     warn(warning)
@@ -84,7 +84,7 @@ def is_trusted(warning: str) -> bool:
 
 
 def print_error(error: Exception) -> None:
-    """Print what went wrong; what a user can do nothing about is raised again."""
+    """Print an error that the user can do something about; re-raise any other."""
     message = message_of(error)
     if message is None:
         raise error
@@ -92,7 +92,7 @@ def print_error(error: Exception) -> None:
 
 
 def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") -> None:
-    """Print text, wrapped for the console and without what steers a terminal; without any, an empty line."""
+    """Print text wrapped to the console's width, without terminal control sequences; or an empty line."""
     console = stdout()
     console.print(
         Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True
@@ -100,13 +100,13 @@ def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") ->
 
 
 def write_list(items: Iterable[str], style: str = "", indent: int = 0) -> None:
-    """Print a line for each of some names or messages, with a bullet."""
+    """Print each item on a line of its own, with a bullet."""
     for item in items:
         write(one_line(item), style, indent, "- ")
 
 
 def print_heading(text: str) -> None:
-    """Print a heading with a line below it."""
+    """Print a heading with a rule below it."""
     write(text, style="bold cyan")
     stdout().rule(style="cyan")
 
@@ -114,9 +114,9 @@ def print_heading(text: str) -> None:
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, gap: int = 2
 ) -> None:
-    """Print a table without lines, whose first columns are texts and the others figures.
+    """Print a table without rules: `texts` columns of text, then columns of figures.
 
-    Texts are broken where there is no room for them, figures never.
+    Texts are folded if they do not fit; figures never are.
     """
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for title in titles[:texts]:
@@ -130,7 +130,7 @@ def print_table(
 
 
 def print_figures(rows: Iterable[tuple[str, str]]) -> None:
-    """Print labels, and what belongs to each."""
+    """Print rows of a label and its text."""
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
     for label, text in rows:
         table.add_row(label, one_line(text))
@@ -141,14 +141,14 @@ def wrap(text: str, width: int) -> list[str]:
     """Break text into lines of at most `width` cells; a Chinese, Japanese or Korean character takes two.
 
     Lines break at spaces and between such characters, but not before closing punctuation or after opening
-    brackets. What is longer than a line without any such place is broken anywhere.
+    brackets. A piece that is longer than a line and has no such place is broken anywhere.
     """
     lines = text.expandtabs(4).splitlines() or [""]
     return [wrapped for line in lines for wrapped in _wrap_line(line, width)]
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Break a line, measuring each part of it once, however many invisible characters there are."""
+    """Break a line, measuring each of its parts once, so that many invisible characters cost little."""
     wrapped = []
     current = ""
     cells = 0
@@ -167,16 +167,16 @@ def _wrap_line(line: str, width: int) -> list[str]:
 
 
 def _parts(line: str, width: int) -> Iterator[str]:
-    """What a line may be broken between."""
+    """Yield the pieces between which a line may be broken, none wider than `width`."""
     for piece in _PIECE.findall(line):
         if cell_len(piece) > width:
             yield from chop_cells(piece, width)
         else:
-            yield piece  # also where it is invisible
+            yield piece  # chop_cells would drop invisible pieces
 
 
 def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
-    """Wrap text under an indentation; further lines begin below the first one's text."""
+    """Wrap text with a hanging indent: further lines are aligned with the text after the bullet."""
     first = " " * indent + bullet
     margin = " " * cell_len(first)
     lines = wrap(text, max(width - len(margin), 10))
@@ -184,7 +184,7 @@ def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
 
 
 def print_json(result: object, indent: int | None = 2) -> None:
-    """Print a result, which may hold dataclasses, as JSON; without an indent on one line."""
+    """Print a result, which may contain dataclasses, as JSON; with `indent=None`, on one line."""
     encoding = str(sys.stdout.encoding).lower().replace("-", "")
     text = json.dumps(result, default=asdict, ensure_ascii=encoding != "utf8", indent=indent)
     print(plain_json(text))
@@ -192,11 +192,11 @@ def print_json(result: object, indent: int | None = 2) -> None:
 
 @contextmanager
 def session() -> Iterator[None]:
-    """Run a command: failures that a user can do something about end it with one message and exit code 1."""
-    # transformers draws one each time it loads a model
+    """Run a command; an error that the user can do something about ends it with a message and exit code 1."""
+    # transformers draws a progress bar each time it loads a model
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for stream in (sys.stdout, sys.stderr):
-        # what it cannot encode (Japanese in ASCII) is shown as its code
+        # characters that the encoding lacks (Japanese in ASCII) are escaped
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with ExitStack() as undo:
@@ -211,10 +211,10 @@ def session() -> Iterator[None]:
 
 
 def _collect_less_garbage(undo: ExitStack) -> None:
-    """Collect garbage less often than Python does, and not at the end of the process.
+    """Collect garbage less often than Python does by default, and not at the end of the process.
 
-    torch and LlamaIndex make millions of objects as they are imported; looking through them again and again
-    took a third of the time of a question.
+    Importing torch and LlamaIndex creates millions of objects; scanning them repeatedly took a third of the
+    time of a question.
     """
     undo.callback(gc.set_threshold, *gc.get_threshold())
     gc.set_threshold(100_000, 20, 20)
@@ -222,10 +222,10 @@ def _collect_less_garbage(undo: ExitStack) -> None:
 
 
 def _end_on_signals(undo: ExitStack) -> None:
-    """Have SIGTERM and SIGHUP end the command as Ctrl-C does, with exit code 143.
+    """Let SIGTERM and SIGHUP end the command as Ctrl-C does, with exit code 143.
 
-    Docker, Kubernetes and systemd stop a program by SIGTERM; SIGHUP comes when a terminal or a connection is
-    closed. With `nohup` the command goes on.
+    Docker, Kubernetes and systemd stop a program with SIGTERM; SIGHUP is sent when a terminal or a connection
+    is closed. With `nohup`, the command continues.
     """
     for stop in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         if signal.getsignal(stop) is signal.SIG_DFL:
@@ -234,10 +234,10 @@ def _end_on_signals(undo: ExitStack) -> None:
 
 
 def _warn_once_and_plainly(undo: ExitStack) -> None:
-    """Log each warning once, and keep what other packages log or warn of from steering the terminal.
+    """Log each warning once, and strip control sequences from what other packages log or warn about.
 
-    Every strategy of a comparison makes a pack, and all warn of the same model. Which models a pack chose is
-    left out: the commands say it themselves.
+    Every strategy of a comparison makes a pack, and all of them would warn about the same model. Messages
+    about the models that a pack chose are dropped: the commands print them themselves.
     """
     logged = set[str]()
     handler = logging.lastResort or logging.NullHandler()
@@ -262,24 +262,22 @@ _ASKING = ("llama_index.llms.", "llama_index.embeddings.")
 
 
 def message_of(error: Exception) -> str | None:
-    """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
+    """Return the message of an error for the user; None if they can do nothing about it, such as a bug."""
     if isinstance(error, BrokenPipeError):
         return None  # typer ends quietly
     if isinstance(error, ValidationError):  # of a parser's or a propositionizer's fields
-        wrong = error.errors(include_url=False)[0]
-        return ": ".join([*map(str, wrong["loc"]), wrong["msg"].removeprefix("Value error, ")])
+        problem = error.errors(include_url=False)[0]
+        return ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{one_line(str(error.filename))}: {error.strerror}"
     if _is_of_a_model(error):
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
-        # without what it may quote of a document
+        # only the summary: the error itself may quote a document
         failure = classify(error, secrets_in_environment())
-        advice = (
-            f"{failure.summary}. Try again later, or see whether the server's address is right."
-        )
+        advice = f"{failure.summary}. Try again later, or check the server's address."
         return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
-    is_ours = type(error).__module__.startswith("llama_pack_densex.")  # it says what can be done
+    is_ours = type(error).__module__.startswith("llama_pack_densex.")  # its message says what to do
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
         from llama_pack_densex.llm.errors import secrets_in_environment, without_keys
 
@@ -288,11 +286,11 @@ def message_of(error: Exception) -> str | None:
 
 
 def _is_of_a_model(error: Exception) -> bool:
-    """Whether a model could not be asked."""
+    """Return whether an error comes from a request to a model."""
     if isinstance(error, (ValueError, OSError, ImportError)):
-        # what a server said: of files that is reported otherwise
+        # a server's reply is not JSON; invalid files raise errors of their own
         return isinstance(error, json.JSONDecodeError)
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    # an IndexError in LlamaIndex, say, of a reply without choices
+    # such as an IndexError in LlamaIndex for a reply without choices
     raised_by = str(frame.f_globals.get("__name__"))
     return type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING)

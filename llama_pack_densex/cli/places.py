@@ -1,4 +1,4 @@
-"""What paths and URLs stand for: where an index is, and the documents of files and datasets."""
+"""What the user's paths and URLs stand for: the place of an index, and documents from files and datasets."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, is_media, read_files
 from llama_pack_densex.text.terminal import one_line
 
-_FAISS = "faiss://"  # everything of it is in a folder
-# bytes of documents that are kept there; more of them go to a file without a name
-_IN_MEMORY = 32 * 2**20
+_FAISS = "faiss://"  # a store whose files are all in one folder
+_IN_MEMORY = 32 * 2**20  # bytes of documents kept in memory; beyond that they go to an unnamed file
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class IndexPlace:
     """Where an index is, or is to be.
 
     Args:
-        name: A folder's path or a store's URL, as it may be shown.
-        folder: The folder; None for a store that keeps everything itself.
+        name: The folder's path or the store's URL, for messages; without a password.
+        folder: The folder; None for a store on a server.
         url: The store's URL; empty for the embedded one.
     """
 
@@ -56,10 +55,10 @@ class IndexPlace:
 
     @classmethod
     def of(cls, location: str | Path) -> IndexPlace:
-        """The place that a user wrote.
+        """Return the place that a user's path or URL stands for.
 
         Raises:
-            InvalidIndexError: It is a folder that cannot be an index's.
+            InvalidIndexError: It is a folder that cannot hold an index.
         """
         text = str(location)
         if not is_store_url(text):
@@ -70,18 +69,17 @@ class IndexPlace:
         return cls(redacted(text), folder, text)
 
     def own_folder(self) -> Path:
-        """The folder, for what is done with its files.
+        """Return the folder, for commands that work on its files.
 
         Raises:
-            ValueError: A store keeps everything itself.
+            ValueError: The index has no folder.
         """
         if not self.folder:
-            raise ValueError(f"{self.name} is a store; check, compact and batch are for folders")
+            raise ValueError(f"{self.name} is a store; check, compact and batch need a folder")
         return self.folder
 
     def read(self) -> tuple[Manifest, NodeIndex] | None:
-        """What the index says about itself, and its nodes; None where there is none yet. Needs no embedding
-        model.
+        """Return the index's manifest and nodes without an embedding model; None if there is no index yet.
 
         Raises:
             InvalidIndexError: The index is damaged.
@@ -100,7 +98,7 @@ class IndexPlace:
         return (stored, NodeIndex(store)) if stored else None
 
     def nodes(self) -> tuple[Manifest, NodeIndex]:
-        """The same of an index that has to be there.
+        """Return the manifest and nodes of an existing index.
 
         Raises:
             InvalidIndexError: There is no index, or it is damaged.
@@ -108,17 +106,18 @@ class IndexPlace:
         index = self.read()
         if not index:
             raise InvalidIndexError(
-                f"no index is at {self.name}: make one by `densex index PATH --to PLACE`"
+                f"there is no index at {self.name}: make one with `densex index PATH --to PLACE`"
             )
         return index
 
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
         """Open the index to search or change it, with further arguments of the pack.
 
-        In a terminal the user is asked about a model at a place that only the index names.
+        If only the index names the place of its embedding model, the user is asked, in a terminal, whether to
+        use it.
 
         Raises:
-            InvalidIndexError: There is none, or it is damaged.
+            InvalidIndexError: There is no index, or it is damaged.
             UnnamedModelError: The user does not trust that place, or cannot be asked.
         """
         try:
@@ -134,64 +133,62 @@ class IndexPlace:
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
     def open_to_ask(self, command: Command, **arguments: Any) -> DenseXRetrievalPack:
-        """Open the index for somebody who waits for answers, and soon hears of a model that is not there.
+        """Open the index for interactive questions; fail quickly if the server of a model is unreachable.
 
         Args:
-            command: What the user wants, with the options of the pack that they chose.
-            **arguments: Further arguments of the pack, which come before those.
+            command: The command, with the pack's options that the user chose.
+            **arguments: Further arguments of the pack; they override those options.
 
         Raises:
-            ValueError: The server of a model is not there.
+            ValueError: The server of a model is unreachable.
         """
         if self.folder and (missing := left_out(self.folder / REPORT_FILE)):
-            warn(f"{missing}; what is missing is not found until `densex index` is run again")
+            warn(f"{missing}; what is missing cannot be found until `densex index` is run again")
         chosen = command.chosen("query_llm", "embed_model", *PackOptions.model_fields)
         pack = self.open(**{**chosen, "proposition_llm": NONE, **arguments})
         modules = pack.get_modules()
         model = modules["embed_model"]
         check_server(model)
         check_server(modules["query_llm"])
-        # of core and, each time, of the client: more than a minute
+        # core's retries multiply with those of the client: more than a minute in all
         if getattr(model, "max_retries", 0) > 1:
             model.max_retries = 1
         return pack
 
     def build(self, documents: Iterable[Document], **arguments: Any) -> DenseXRetrievalPack:
-        """Make the index of documents, with further arguments of the pack.
+        """Build the index from documents, with further arguments of the pack.
 
         Raises:
-            ValueError: A vector store needs an embedding model, and there is none.
+            ValueError: The place is a vector store, and there is no embedding model.
         """
         if self.url:
-            named = arguments.pop("embed_model", None)
-            model, reason = resolve_embed_model(named)
+            chosen_model = arguments.pop("embed_model", None)
+            model, reason = resolve_embed_model(chosen_model)
             if not model:
                 raise ValueError(
-                    f"{self.name} holds embeddings, and there is no embedding model ({reason}): name one "
+                    f"{self.name} stores embeddings, but there is no embedding model ({reason}): name one "
                     "with --embed-model"
                 )
             dimension = len(embed_texts(model, ["dimension"])[0])
             arguments |= {
                 "vector_store": open_url(self.url, dimension),
-                "embed_model": named or model,
+                "embed_model": chosen_model or model,
             }
         return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
 
 
 def check_embedding_server(name: str | None) -> None:
-    """Refuse an embedding model by its name with a provider where the server is not there; see
-    `check_server`."""
-    # whose weights are loaded
+    """Check the server of an embedding model named with its provider; see `check_server`."""
+    # models of Hugging Face run in this process
     if name is not None and is_model_name(name) and not name.startswith("huggingface:"):
         model, _ = resolve_embed_model(name)
         check_server(model)
 
 
 def check_server(model: Any) -> None:
-    """Refuse a model whose server is not there, which its client would ask again and again for a minute or
-    more.
+    """Check that a model's server is reachable: its client would retry for a minute or more.
 
-    Nothing is sent. Behind a proxy nothing is checked.
+    Nothing is sent. Behind a proxy, nothing is checked.
 
     Raises:
         ValueError: The connection is refused, or there is no such host.
@@ -213,7 +210,7 @@ def check_server(model: Any) -> None:
 
 
 def _address_of(model: Any) -> str:
-    """Where a model's client sends requests; empty where it does not say."""
+    """Return the address that a model's client sends requests to; empty if unknown."""
     for name in ("azure_endpoint", "api_base", "base_url"):
         address = getattr(model, name, None)
         if isinstance(address, str) and address:
@@ -222,20 +219,21 @@ def _address_of(model: Any) -> str:
 
 
 class PathDocuments:
-    """The documents with text of folders, files and datasets, one after the other.
+    """An iterable over the documents with text in folders, files and datasets.
 
-    All of them are read at once: what cannot be read is named, and skipped, before anything is paid for.
+    All files are read when it is created, so that unreadable ones are reported and skipped before anything is
+    paid for.
 
     Args:
         paths: Folders, files and datasets.
         leave_out: A folder not to read: the index's.
-        indexed: The files that are in the index by path, with their ids.
-        include: Globs of files to read though they are code or data by their names.
+        indexed: The ids of the files in the index, by path.
+        include: Globs of files to read although their names are those of code or data.
         exclude: Globs of files not to read.
 
     Attributes:
         ids: The ids of the documents with text.
-        blank: Those of the documents without.
+        blank: The ids of the documents without text.
         unreadable: The files and folders that cannot be read.
 
     Raises:
@@ -259,7 +257,7 @@ class PathDocuments:
         self.ids: set[str] = set()
         self.blank: list[str] = []
         self._count = 0
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lives as long as this object)
         with waiting("Reading files"):
             for document in chain(*datasets.values(), read_files(files)):
                 if document.text.strip():
@@ -270,23 +268,23 @@ class PathDocuments:
                     self.blank.append(document.id_)
 
     def refuse_unreadable(self) -> None:
-        """Raise an error that names the files that cannot be read, if there are any.
+        """Raise an error that names the files that cannot be read.
 
         Raises:
-            ValueError: There are.
+            ValueError: There are such files.
         """
         if self.unreadable:
             names = "".join(f"\n- {one_line(str(file))}" for file in self.unreadable)
             number = len(self.unreadable)
-            raise ValueError(f"nothing is done, since {number} cannot be read (--strict):{names}")
+            raise ValueError(f"nothing was done: {number} cannot be read (--strict):{names}")
 
     def warn_of_skipped(self) -> None:
-        """Name what is skipped."""
+        """Warn about files that are skipped or left out, and about documents without text."""
         for file in self.unreadable:
             warn(f"skipped: {one_line(str(file))}")
         media = list(filter(is_media, self._other_kinds))
         if media:
-            warn(f"left out as pictures, sound, video or fonts: {_kinds(media)}")
+            warn(f"left out as images, audio, video or fonts: {_kinds(media)}")
         data = list(filterfalse(is_media, self._other_kinds))
         if data:
             example = one_line(data[0].suffix or data[0].name)
@@ -301,24 +299,24 @@ class PathDocuments:
     def __iter__(self) -> Iterator[Document]:
         place = 0
         for _ in range(self._count):
-            self._file.seek(place)  # somebody else may go through them too
+            self._file.seek(place)  # another iterator may have moved the position
             document = pickle.load(self._file)
             place = self._file.tell()
             yield document
 
 
 def _kinds(files: Sequence[Path]) -> str:
-    """How many files there are of each kind, by their suffixes."""
+    """Return the number of files per suffix, most frequent first."""
     kinds = Counter(file.suffix or file.name for file in files)
     return ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
 
 
 def _read_dataset(path: Path) -> list[Document]:
-    """The documents of a dataset; none of anything else."""
+    """Return the documents of a dataset; an empty list if the path is not a dataset."""
     try:
         documents = read_dataset(path).documents
-    # what is wrong with it is reported when it is read as a file
+    # problems are reported when the path is read as a file
     except (DatasetError, OSError, UnicodeDecodeError):
         return []
-    warn(f"{one_line(str(path))} is a dataset: its {len(documents):,} documents are meant")
+    warn(f"{one_line(str(path))} is a dataset: its {len(documents):,} documents are used")
     return documents

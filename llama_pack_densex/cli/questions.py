@@ -1,4 +1,4 @@
-"""`densex questions`: questions to measure on, about one's own documents."""
+"""`densex questions`: questions about the user's own documents, for measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from llama_pack_densex.text.terminal import one_line
 
 
 def write_questions(options: QuestionsCommand) -> bool:
-    """Say what questions will cost, and have them written; False where there is none."""
+    """Show what the questions will cost, and have the LLM write them.
+
+    Returns:
+        False if the user did not agree to the cost, or no question can be used.
+    """
     name = options.llm or OPENAI_MODEL
     settings = options.chosen("number", "prices")
     settings["cache"] = options.out.with_name(f"{options.out.name}.replies.sqlite")
@@ -47,11 +51,11 @@ def write_questions(options: QuestionsCommand) -> bool:
 
 
 def _print_estimate(expected: RequestFigures) -> None:
-    write(f"To ask: {_described(expected)}.")
+    write(f"To send: {_described(expected)}.")
 
 
 def _print_result(options: QuestionsCommand, result: Mapping[str, Any]) -> None:
-    write(f"Asked: {_described(result['requests'])}.")
+    write(f"Sent: {_described(result['requests'])}.")
     place = f" in {one_line(str(options.out))}" if result["questions"] else ""
     write(f"{many(result['questions'], 'question')} of {options.number:,}{place}.")
     if result["left_out"]:
@@ -60,8 +64,8 @@ def _print_result(options: QuestionsCommand, result: Mapping[str, Any]) -> None:
 
 
 def _described(requests: RequestFigures) -> str:
-    """What requests came to, or will come to."""
+    """Describe requests by model, number, tokens and cost."""
     usage = requests.usage
-    kept = f" ({requests.cache_hits:,} replies were kept)" if requests.cache_hits else ""
+    kept = f" ({requests.cache_hits:,} replies were cached)" if requests.cache_hits else ""
     number = f"{many(usage.requests, 'request')}{kept}"
     return f"{requests.model}, {number}, {usage.total_tokens:,} tokens, cost {money(requests.cost)}"

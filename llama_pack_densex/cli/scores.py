@@ -1,4 +1,4 @@
-"""`densex score` and `densex score-propositions`, for which little is imported."""
+"""`densex score` and `densex score-propositions`; they import as little as possible."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _print_scores(report: ScoreReport) -> None:
     for run in report.runs:
         if run.unanswered:
             write(
-                f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0."
+                f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; these count as 0."
             )
     if report.comparisons:
         differences = [
@@ -54,7 +54,7 @@ def _print_scores(report: ScoreReport) -> None:
 
 
 def score_propositions(options: ScorePropositionsCommand) -> bool:
-    """Score propositions against those of a reference; False where the user does not want to pay for it."""
+    """Score propositions against a reference; return False if the user does not agree to the cost."""
     if options.bert_score is not None and options.embed_model is not None:
         raise typer.BadParameter(
             "give one of --embed-model and --bert-score", param_hint="--bert-score"
@@ -83,7 +83,7 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
 
 
 def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositionizer | None) -> bool:
-    """Whether the models are there, and the user agrees to what they cost."""
+    """Check the models' servers, and return whether the user agrees to the cost."""
     from llama_index.core.schema import Document
 
     from llama_pack_densex.cli.spending import (
@@ -102,13 +102,13 @@ def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositioniz
         parser = PropositionNodeParser(propositionizer=propositionizer)
         expenses += expenses_of_indexing(documents, parser)
     tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
-    # those of the other side are as long
+    # the propositions of the other side are assumed to be as long
     expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
     return is_agreed(expenses, options)
 
 
 def _print_proposition_scores(report: PropositionReport) -> None:
-    """Print the scores, what both sides are like, and how many passages only one of them has."""
+    """Print the scores, a description of both sides, and the number of passages that only one side has."""
     write(f"{many(report.passages, 'passage')}. Similarity: {one_line(report.similarity)}.")
     write()
     for metric, value in report.scores.items():

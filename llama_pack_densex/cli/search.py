@@ -1,4 +1,4 @@
-"""`densex query`: an answer from an index with the passages it comes from; conditions on their metadata."""
+"""`densex query`: an answer from an index and the passages it comes from; metadata filters."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.text.terminal import one_line
 
 INDENT = 3
-_UNITS_SHOWN = 3  # of those that found a node
-_ADVICE = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)"
+_UNITS_SHOWN = 3  # per node
+_ADVICE = " (for a written one, name an LLM with --query-llm or set OPENAI_API_KEY)"
 _CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
 
 Json = dict[str, Any]
-"""A result as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (headings
-above it), `start` and `end` (in its document's text, in characters; None where that is not known), `text`."""
+"""A result as printed with --json. A node has `id`, `document` (an id), `title`, `section` (the headings
+above it), `start` and `end` (in its document's text, in characters; None if unknown) and `text`."""
 
 
 def query_index(options: QueryCommand) -> None:
     """Answer a question from an index."""
     if not options.question.strip():
-        raise typer.BadParameter("it is blank", param_hint="QUESTION")
+        raise typer.BadParameter("the question is blank", param_hint="QUESTION")
     reranker = None
     with waiting("Searching"):
         if options.rerank is not None:
             require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
             reranker = SentenceTransformerRerank(model=options.rerank, trust_remote_code=False)
-        # --rerank names the model; what it scores is the pack's option of that name
+        # --rerank names the model; the pack's option `rerank` says what the model scores
         pack = options.index.open_to_ask(options, reranker=reranker, rerank="passage")
         filters = metadata_filters(pack, options.filters)
         response = pack.run(options.question, options.top_k, filters)
@@ -63,13 +63,13 @@ def query_index(options: QueryCommand) -> None:
 
 
 def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE_TYPE) -> Json:
-    """An answer as JSON.
+    """Return an answer as JSON.
 
     Returns:
-        `question`; `answer`, empty where there is none; `outcome` and `citations`, as in the response's
-        metadata; `written`, whether an LLM wrote it, else it is quoted; and `results`, best first: nodes with
-        `granularity`, `score`, `matched` (the units that found it, best first) and `metadata` (the
-        document's).
+        `question`; `answer`, empty if there is none; `outcome` and `citations`, as in the response's
+        metadata; `written`, whether an LLM wrote the answer (else it is quoted); and `results`, best first:
+        nodes with `granularity`, `score`, `matched` (the units that found the node, best first) and
+        `metadata` (the document's).
     """
     metadata = response.metadata or {}
     outcome = metadata.get("outcome")
@@ -96,7 +96,7 @@ def _describe_result(node: BaseNode, score: float | None) -> Json:
 
 
 def describe_node(node: BaseNode) -> Json:
-    """What every node has as JSON."""
+    """Return the JSON fields that all nodes have."""
     source = Source.of(0, NodeWithScore(node=node))
     names = ("document", "title", "section", "page", "context", "text")
     texts = {name: getattr(source, name) for name in names}
@@ -106,13 +106,13 @@ def describe_node(node: BaseNode) -> Json:
 def metadata_filters(
     pack: DenseXRetrievalPack, conditions: Sequence[str]
 ) -> MetadataFilters | None:
-    """Filters for conditions such as "year>=2020", all of which have to hold; None where there are none.
+    """Return filters for conditions such as "year>=2020", all of which must hold; None without conditions.
 
-    A value is taken for what the index has under its key: a number, a text, or an item of lists.
+    A value is read as the type that the index has under its key: a number, a text, or an item of a list.
 
     Raises:
-        ValueError: It is no condition, no document has its key, or the key's values cannot be compared with
-            its value.
+        ValueError: A condition is malformed, no document has its key, or its value cannot be compared with
+            the key's values.
     """
     if not conditions:
         return None
@@ -123,24 +123,25 @@ def metadata_filters(
 def _filter(
     condition: str, values_by_key: dict[str, list[Any]]
 ) -> MetadataFilter | MetadataFilters:
-    key, sign, wanted = _split(condition, values_by_key)
+    key, sign, text = _split(condition, values_by_key)
     values = [value for value in values_by_key[key] if value is not None]
     items = list(chain.from_iterable(map(_items, values)))
     examples = shorten(", ".join(map(str, items)), 200, placeholder=" …")
     try:
         if sign in (">", ">=", "<", "<="):
             return MetadataFilter(
-                key=key, value=_limit(wanted, values), operator=FilterOperator(sign)
+                key=key, value=_limit(text, values), operator=FilterOperator(sign)
             )
-        value = _known_value(wanted, items)
+        value = _known_value(text, items)
     except ValueError:
         raise ValueError(
-            f"--filter {condition!r}: of {key} there are {examples}. Texts, numbers and items of lists can "
-            "be = and !=; numbers have an order, and texts that do not look like some; lists have none"
+            f"--filter {condition!r}: the values of {key} are {examples}. Texts, numbers and items of lists "
+            "can be compared with = and !=; numbers, and texts that do not look like numbers, also with >, "
+            ">=, < and <="
         ) from None
     if value is None:
-        warn(f"no document has {key} = {wanted}; there are: {examples}")
-        value = wanted
+        warn(f"no document has {key} = {text}; there are: {examples}")
+        value = text
     matching: MetadataFilter | MetadataFilters = MetadataFilter(key=key, value=value)
     if any(isinstance(value, list) for value in values):
         matching = _is_or_holds(key, value, values)
@@ -156,46 +157,50 @@ def _items(value: Any) -> list[Any]:
 
 
 def _split(condition: str, keys: Collection[str]) -> tuple[str, str, str]:
-    """The key, the sign and the value of a condition."""
+    """Split a condition into its key, its sign and its value."""
     parts = _CONDITION.fullmatch(condition.strip())
     if parts is None:
         raise ValueError(
-            f"--filter {condition!r}: write key=value, or with !=, >=, <=, > or < in quotes, which keep "
-            "the shell from taking them for files"
+            f"--filter {condition!r}: write key=value, or use !=, >=, <=, > or < in quotes, so that the "
+            "shell does not take > and < for redirections"
         )
     if parts[1] not in keys:
         raise ValueError(
-            f"--filter {condition!r}: no document has the key {parts[1]!r}; there are the keys "
+            f"--filter {condition!r}: no document has the key {parts[1]!r}; the keys are "
             f"{', '.join(keys)}"
         )
     return parts[1], parts[2], parts[3]
 
 
-def _limit(wanted: str, values: Sequence[Any]) -> float | str:
-    """What values are compared with: a number where they are numbers, a text where they are other texts."""
+def _limit(text: str, values: Sequence[Any]) -> float | str:
+    """Return the limit to compare values with: a number if they are numbers, else a text.
+
+    Raises:
+        ValueError: The values have no order.
+    """
     if all(type(value) in (int, float) for value in values):
-        return float(wanted)
+        return float(text)
     if all(isinstance(value, str) and not value.isdecimal() for value in values):
-        return wanted
+        return text
     raise ValueError
 
 
-def _known_value(wanted: str, items: Sequence[Any]) -> Any:
-    """The value that a text stands for; None if no document has it."""
-    value = next((item for item in items if wanted in (str(item), json.dumps(item))), None)
+def _known_value(text: str, items: Sequence[Any]) -> Any:
+    """Return the metadata value that a text stands for; None if no document has it."""
+    value = next((item for item in items if text in (str(item), json.dumps(item))), None)
     if isinstance(value, (dict, list)):
         raise ValueError
     return int(value) if isinstance(value, bool) else value  # filters take no bool; True equals 1
 
 
 def _is_or_holds(key: str, value: Any, values: Sequence[Any]) -> MetadataFilters:
-    """A filter for a value alone and in lists."""
+    """Return a filter that matches a value, and lists that contain it."""
     longer = [
         text for text in values if isinstance(text, str) and str(value) in text and text != value
     ]
     holds = MetadataFilters(
         filters=[
-            # so do longer texts
+            # CONTAINS also matches longer texts, which are therefore excluded
             MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS),
             MetadataFilter(key=key, value=longer, operator=FilterOperator.NIN),
         ]
@@ -209,7 +214,7 @@ def print_answer(answer: Json, advice: str = "") -> None:
 
     Args:
         answer: The answer.
-        advice: How to get a written answer, to print above a quoted one.
+        advice: How to get a written answer; printed above a quoted one.
     """
     if not answer["results"]:
         write("Nothing in the index matches the question.")
@@ -219,9 +224,9 @@ def print_answer(answer: Json, advice: str = "") -> None:
         write(name if answer["written"] else f"{name}, quoted{advice}", "bold")
         write(answer["answer"])
     elif answer["outcome"] == "no_answer":
-        write("The model gave no answer. These passages may hold one:")
+        write("The model gave no answer. These passages may contain one:")
     else:
-        write("The answer was not found in the documents. This comes nearest:")
+        write("The answer was not found in the documents. The closest passages:")
     for number, result in enumerate(answer["results"], 1):
         _print_result(number, result)
     if "context" in answer:

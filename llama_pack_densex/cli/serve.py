@@ -1,4 +1,4 @@
-"""`densex serve` and `densex mcp`: an index for people's browsers and for agents."""
+"""`densex serve` and `densex mcp`: an index served to browsers and to agents."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def serve_agents(options: McpCommand) -> None:
     """Serve an index by the Model Context Protocol over standard input and output."""
     from llama_pack_densex.serving.mcp import make_mcp_server
 
-    with redirect_stdout(sys.stderr):  # standard output is the protocol's
+    with redirect_stdout(sys.stderr):  # standard output is reserved for the protocol
         index = options.index
         server = make_mcp_server(index.open_to_ask(options, query_llm="none"))
         write(f"{one_line(index.name)} is served over standard input and output; Ctrl-C ends it.")
-    # the thread that waits for a line would have them wait too
+    # Python's own handlers would wait for the thread that reads standard input
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_DFL)
     server.run("stdio")

@@ -1,4 +1,4 @@
-"""What a command is about to spend, which is said, and in a terminal agreed to, before anything is sent."""
+"""Expected expenses of a command: they are shown, and in a terminal confirmed, before anything is sent."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ logger = plain_logger(__name__)
 Prices = str | Path | Mapping[str, Any] | None
 """As `read_prices` takes them."""
 
-_SURVEYED = 1_000_000  # characters of documents that are split for an estimate: some seconds
+_SURVEYED = 1_000_000  # characters of documents to split for an estimate; takes a few seconds
 _OWN_SERVERS = ("OpenAILike", "Ollama")  # classes of LLMs that may be on the user's own machine
 
 
 @dataclass(frozen=True)
 class Expense:
-    """What a model is about to be asked for.
+    """The requests that a model is about to get.
 
     Args:
-        model: Its name, with whose it is and where.
-        task: What it is asked for, and what goes to and fro, in words.
+        model: The model's name, with its class and address.
+        task: A phrase that describes the requests and their tokens.
         cost: US dollars; None if the price is not known.
     """
 
@@ -52,7 +52,7 @@ class Expense:
 
     @classmethod
     def of(cls, model: str, figures: RequestFigures) -> Expense:
-        """What requests come to."""
+        """Return the expense of requests."""
         usage = figures.usage
         task = (
             f"{many(usage.requests, 'request')}, {usage.input_tokens:,} tokens sent and "
@@ -65,10 +65,10 @@ class Expense:
 
 
 def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
-    """Say what is about to be spent, and whether the user agrees.
+    """Show what is about to be spent, and return whether the user agrees.
 
-    In a terminal the user is asked, and Enter alone means no, unless --yes or --max-cost is given. Where
-    nobody can be asked, it is logged, and the answer is yes; also where nothing costs anything.
+    In a terminal the user is asked (Enter alone means no), unless --yes or --max-cost is given. Without a
+    terminal, the expenses are logged and the answer is yes. It is also yes if nothing costs anything.
     """
     costly = [expense for expense in expenses if expense.cost != 0]
     for expense in costly:
@@ -87,10 +87,10 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
 def expenses_of_llm(
     llm: LLM, usage: Usage, prices: Prices = None, purpose: str = ""
 ) -> list[Expense]:
-    """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine.
+    """Return the expense of requests to an LLM; none without requests, or if the LLM is local (`is_local`).
 
     Raises:
-        ValueError: The LLM's server is not there.
+        ValueError: The LLM's server is unreachable.
     """
     check_server(llm)
     if is_local(llm) or not usage.requests:
@@ -101,10 +101,10 @@ def expenses_of_llm(
 
 
 def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None) -> list[Expense]:
-    """What embedding comes to, by a model's name; nothing for a model on the user's own machine.
+    """Return the expense of embedding with a model, given by name; none if it is on the user's own machine.
 
     Raises:
-        ValueError: The model's server is not there.
+        ValueError: The model's server is unreachable.
     """
     check_embedding_server(model)
     if model is None or not tokens or not is_elsewhere(model):
@@ -121,19 +121,19 @@ def expenses_of_indexing(
     embed_model: str | None = None,
     prices: Prices = None,
 ) -> list[Expense]:
-    """What models cost that are asked about documents; empty where all of them are on this machine.
+    """Return the expenses of indexing documents; none if all models are on the user's own machine.
 
-    Of many documents some are split, spread over all of them, and the others are taken to be like them.
+    Of many documents, an evenly spread sample is split, and the rest is assumed to be like it.
 
     Args:
-        documents: The documents, which can be gone through several times.
-        parser: What is going to make nodes of them.
-        indexed: The hashes of the documents that the index has.
+        documents: The documents; they are iterated over several times.
+        parser: Will turn them into nodes.
+        indexed: The hashes of the documents in the index.
         embed_model: The embedding model's name; None for none.
         prices: As for `estimate`.
 
     Raises:
-        ValueError: The server of a model is not there.
+        ValueError: The server of a model is unreachable.
     """
     asking = llm_behind(parser.propositionizer)
     check_server(asking and asking.llm)
@@ -158,7 +158,7 @@ def _estimate_some(
     embed_model: str | None,
     asks_elsewhere: bool,
 ) -> tuple[Estimate, float]:
-    """An estimate of some of the new documents, and how many times as much all of them are."""
+    """Return an estimate for a sample of the new documents, and the factor to scale it to all of them."""
     document_hash = parser.document_hasher()
 
     def new_documents(step: int) -> Iterator[BaseNode]:
@@ -168,7 +168,7 @@ def _estimate_some(
     sizes = [len(document.get_content()) for document in new_documents(1)]
     step = ceil(sum(sizes) / _SURVEYED) or 1
     report = estimate(new_documents(step), parser, embed_model_name=embed_model)
-    # all replies of these are there; of the others?
+    # every reply for the sample is cached, which may not hold for the other documents
     if step > 1 and asks_elsewhere and not report.requests:
         step = 1
         report = estimate(new_documents(step), parser, embed_model_name=embed_model)
@@ -176,13 +176,13 @@ def _estimate_some(
 
 
 def name_of(llm: LLM) -> str:
-    """An LLM's name, with whose it is and where."""
+    """Return an LLM's name with its class and address."""
     places = filter(None, (type(llm).__name__, output_settings(llm).get("address")))
     return f"{llm.metadata.model_name} ({', '.join(places)})"
 
 
 def is_local(llm: LLM) -> bool:
-    """Whether an LLM is on the user's own machine or network, where no request costs anything."""
+    """Return whether an LLM runs on the user's own machine or network, where requests cost nothing."""
     module = type(llm).__module__
     if module.startswith(("llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")):
         return True
@@ -191,12 +191,12 @@ def is_local(llm: LLM) -> bool:
 
 
 def is_elsewhere(embed_model: str | None) -> bool:
-    """Whether an embedding model by its name is a provider's."""
+    """Return whether an embedding model, given by name, runs on a provider's server."""
     return embed_model is not None and is_model_name(embed_model) and not is_local_name(embed_model)
 
 
 def is_local_name(model: str) -> bool:
-    """Whether a model by its name with a provider is on the user's own machine or network."""
+    """Return whether a model, given by a name with a provider, runs on the user's own machine or network."""
     provider, _, address = parse_name(model)
     if provider == "openai-like":
         address = (

@@ -792,7 +792,7 @@ async def test_a_reply_of_nothing_is_told(
 ) -> None:
     answer = await stage.play(Conversation("When did the Akashi Kaikyo Bridge open?", (" ",)), way)
     assert (answer.text, answer.metadata["outcome"]) == ("The model gave no answer.", "no_answer")
-    assert "The LLM replied with nothing" in caplog.text
+    assert "The LLM's reply was empty" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -412,10 +412,10 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
     arguments = ("questions", folder, "--out", out, "--number", str(NUMBER))
     code, output = run(*arguments, "--estimate")
     assert (code, server.requests, out.exists()) == (0, [], False)
-    assert f"To ask: gpt-4o-mini, {NUMBER} requests" in output
+    assert f"To send: gpt-4o-mini, {NUMBER} requests" in output
     code, output = run(*arguments)
     assert code == 0, output
-    assert "Asked: gpt-4o-mini" in output
+    assert "Sent: gpt-4o-mini" in output
     assert f"{NUMBER} questions of {NUMBER}" in output
     rows = rows_of(out)
     assert all(

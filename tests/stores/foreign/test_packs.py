@@ -206,7 +206,7 @@ def test_deleted_text_is_in_no_file_of_a_faiss_folder(
 def test_a_folder_whose_collection_is_another_one_now_has_the_words_of_that(tmp_path: Path) -> None:
     DenseXRetrievalPack([SECRET, OTHER], vector_store=chroma(), persist_dir=tmp_path, **OPTIONS)
     empty, now = chroma(), chroma()
-    with pytest.raises(InvalidIndexError, match="nothing of ours in the ChromaVectorStore"):
+    with pytest.raises(InvalidIndexError, match="there is no index in the ChromaVectorStore"):
         DenseXRetrievalPack.load(tmp_path, vector_store=empty, **OPTIONS)
     made = DenseXRetrievalPack([OTHER], vector_store=now, persist_dir=tmp_path, **OPTIONS)
     for pack in (made, DenseXRetrievalPack.load(tmp_path, vector_store=now, **OPTIONS)):
@@ -216,7 +216,7 @@ def test_a_folder_whose_collection_is_another_one_now_has_the_words_of_that(tmp_
 
 def test_another_kind_of_store_than_the_folders_is_refused(tmp_path: Path) -> None:
     DenseXRetrievalPack([SECRET], vector_store=SimpleVectorStore(), persist_dir=tmp_path, **OPTIONS)
-    with pytest.raises(InvalidIndexError, match="nothing of ours in the ChromaVectorStore"):
+    with pytest.raises(InvalidIndexError, match="there is no index in the ChromaVectorStore"):
         DenseXRetrievalPack.load(tmp_path, vector_store=chroma(), **OPTIONS)
 
 
