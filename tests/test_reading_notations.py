@@ -40,13 +40,13 @@ def test_tables_of_asciidoc_are_rows_with_the_names_of_their_columns(
 
 
 def test_cells_of_asciidoc_span_columns_and_rows_and_are_repeated(tmp_path: Path) -> None:
-    cells = ".2+|x |y \\| z |link:d.html[d]\n2+|wide\n2*|twice |* first\n* second"
+    cells = ".2+|x |y \\| z |link:d.html[d]\n2+|wide\n2*|twice |the\nlast"
     source = f"[%header]\n|===\n|a |b |c\n\n{cells}\n|===\n"
     text = read_text(tmp_path, "a.adoc", source)
     assert passage_sentences(text) == (
         "a: x; b: y | z; c: d",
         "a: x; b: wide; c: wide",
-        "a: twice; b: twice; c: - first - second",
+        "a: twice; b: twice; c: the last",
     )
 
 
