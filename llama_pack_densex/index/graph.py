@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -182,7 +182,7 @@ class GraphDraft:
             yield vectors
 
 
-def _index_class() -> type[Index]:
+def _index_class() -> Any:
     """Return usearch's class, after FAISS was loaded if it is installed: in a process that loads it later,
     `faiss.index_factory` crashes (usearch 2.26.6, faiss-cpu 1.15.1).
     """
