@@ -6,7 +6,7 @@ The marks of a box state nothing. Its title is the heading of what is in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -112,13 +112,12 @@ def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
     """Find the lines that begin and end boxes.
 
     Args:
-        lines: The lines of a text.
+        lines: The lines of a text that are not blank.
 
     Yields:
         The number of each of these lines, and the line as an element: the heading of a box, or nothing.
     """
-    reader = _Reader([line for line in lines if line.text])
-    for line, box in reader.read():
+    for line, box in _Reader(lines).read():
         block = Block(line.start, line.end, "nothing")
         if box and box.is_heading:
             block = Block(line.start, line.end, "heading", CONTAINER_LEVEL, until=box.end)
@@ -132,7 +131,7 @@ class _Reader:
         lines: Its lines that are not blank.
     """
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._open: list[_Box] = []  # the outermost first
         self._code = ""  # the fence of the code that a line is in

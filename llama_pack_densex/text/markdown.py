@@ -56,9 +56,11 @@ def read_structure(text: str, lines: Lines) -> Structure:
     """
     raw = text.splitlines()
     by_number = {line.number: line for line in lines if line.text}
-    elements = dict(
-        chain(_front_matter(raw, by_number), _html_elements(text, lines), find_containers(lines))
-    )
+    for number in [*_tilde_underlines(raw)]:
+        raw[number] = ""
+        del by_number[number]
+    containers = find_containers([*by_number.values()])
+    elements = dict(chain(_front_matter(raw, by_number), _html_elements(text, lines), containers))
     for number, element in elements.items():
         raw[number : element.after] = [""] * (element.after - number)
     tokens = _parse(raw)
@@ -113,6 +115,32 @@ def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
 def _lines_of(token: Token) -> range:
     """Return the numbers of the lines of a block."""
     return range(*(token.map or (0, 0)))
+
+
+_FENCE = re.compile(r"[ \t>]*(?P<marks>`{3,}|~{3,})(?P<info>.*)")
+_SHORTEST_UNDERLINE = 4
+
+
+def _tilde_underlines(raw: Sequence[str]) -> Iterator[int]:
+    """Yield the numbers of lines that underline a heading, as in reStructuredText, and would begin code in
+    Markdown.
+    """
+    fence = ""
+    above = ""
+    for number, line in enumerate(raw):
+        match = _FENCE.fullmatch(line)
+        marks = match["marks"] if match else ""
+        info = match["info"].strip() if match else ""
+        if fence:
+            is_end = marks.startswith(fence) and not info
+            fence = "" if is_end else fence
+        elif marks:
+            is_long = len(marks) >= max(_SHORTEST_UNDERLINE, len(above.rstrip()))
+            if marks[0] == "~" and is_long and above.strip() and not info:
+                yield number
+            else:
+                fence = marks
+        above = line
 
 
 def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:

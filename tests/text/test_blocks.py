@@ -287,6 +287,22 @@ def test_code_needs_the_line_that_leads_it_in() -> None:
     assert needs("Run this:\n\n```sh\nmake test\n```") == {"```sh\nmake test\n```": ["Run this:"]}
 
 
+@pytest.mark.parametrize(
+    ("title", "underline"),
+    [("Tides", "~~~~~"), ("Tides", "~~~~~~"), ("潮の満ち引き", "~~~~~~~~~~~~")],
+)
+def test_a_heading_underlined_with_tildes_begins_no_code(title: str, underline: str) -> None:
+    text = f"{title}\n{underline}\n\n```py\nx = 1\n```\n\n{title}\n{underline}\n\nThey rise."
+    assert [kind for kind, _ in kinds(text)] == ["heading", "code", "heading", "prose"]
+
+
+@pytest.mark.parametrize(
+    "text", ["~~~\nx = 1\n~~~", "~~~~py\n\nx\n~~~~", "Run:\n\n~~~~\nx\n\ny\n~~~~"]
+)
+def test_code_between_tildes_is_code(text: str) -> None:
+    assert kinds(text)[-1][0] == "code"
+
+
 def test_front_matter_is_one_block_above_the_document() -> None:
     text = "---\ntitle: 潮\ntags:\n  - sea\n---\n\n# Tides\n\nThey rise."
     assert [kind for kind, _ in kinds(text)] == ["code", "heading", "prose"]
