@@ -241,14 +241,19 @@ _DETAILS = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _LINKS_ALONE = re.compile(
     r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*"
 )
+# <Tabs>, </Tabs>, { .left width="50%" }: of components and of Pandoc, where nothing else is on their lines
+_TAGS_OR_ATTRIBUTES = re.compile(
+    r"(?:\s*</?[A-Za-z][\w.:-]*(?:\s[^<>]*)?/?>)+\s*|\s*:?[ \t]*\{[ \t]*(?:[.#:]|[\w-]+=)[^{}]*\}\s*"
+)
 
 
 def says_nothing(text: str) -> bool:
-    """Return whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or
-    navigation links.
+    """Return whether a paragraph has no words of its own: a rule, a picture, a badge, tags, components,
+    attributes, or navigation links.
     """
     words = searchable_text(without_pictures(text))
-    return not any(map(str.isalnum, words)) or _LINKS_ALONE.fullmatch(text) is not None
+    has_words = any(map(str.isalnum, words)) and not _TAGS_OR_ATTRIBUTES.fullmatch(text)
+    return not has_words or _LINKS_ALONE.fullmatch(text) is not None
 
 
 # What a block needs

@@ -8,6 +8,7 @@ its definition may be in different passages, and a parser that needs both would 
 from __future__ import annotations
 
 import re
+from html import unescape
 
 _LABEL = r"\[(?P<{name}>(?:[^\[\]\\]|\\.|\[[^\[\]]{{0,200}}\]){{0,500}})\]"
 _TARGET = r"(?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}\)|\[[^\[\]]{0,100}\])"
@@ -47,8 +48,10 @@ _TAG = re.compile(
 )
 # Inline code; with "`_" at its end it is a reStructuredText link.
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)(?:.|\n(?!\s*\n)){1,500}?(?<!`)\1(?![`_])")
-_MARKS_IN_CODE = "<>[]()~"
-_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6"  # noncharacters, which no text has
+_MARKS_IN_CODE = "<>[]()~&\\"
+_HIDDEN_MARKS = (
+    "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6\ufde7\ufde8"  # noncharacters, which no text has
+)
 _HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
 _SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
 _WRITTEN_TAG = re.compile(
@@ -61,7 +64,10 @@ _QUOTATION_MARKS = re.compile(r"(?<=\n)[ \t]*(?!>>>[ \t])(?:>[ \t]?)+(?=\S)")
 _SHORTCODE = re.compile(r"\{\{[<%](?!/\*)[^{}\n]{0,500}[>%]\}\}")
 _WORDS_OF_SHORTCODE = re.compile(r"\stext=\"([^\"]*)\"|\bheading\s+\"([^\"]*)\"")
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
-_MARKS = ("[", "<", "~~", "://", "data:", ">")
+# Not all that Markdown has: in LaTeX "\\[" and "\\(" begin formulas.
+_ESCAPE = re.compile(r"\\([_*#~$.+!&|<>-])")
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\dA-Fa-f]{1,6}|[A-Za-z][A-Za-z\d]{1,31});")
+_MARKS = ("[", "<", ">", "~~", "://", "data:", "\\", "&")
 
 
 def readable_text(text: str) -> str:
@@ -87,7 +93,8 @@ def searchable_text(text: str) -> str:
     """Return a text as it is embedded and searched: with the words of links and pictures, not their targets.
 
     A bare URL is shortened to its host. Text that is struck out (`~~`, `<del>`), HTML comments and tags are
-    removed, and so are pictures that are links, such as badges. Inline code (`<br>`) stays as it is.
+    removed, and so are pictures that are links, such as badges; escapes (`file\\_name`, `AT&amp;T`) are
+    resolved. Inline code (`<br>`) stays as it is.
 
     Args:
         text: Any text, Markdown or plain.
@@ -112,7 +119,8 @@ def searchable_text(text: str) -> str:
     words = STRUCK_OUT.sub("", words)
     words = _ADDRESS.sub(r"\g<host>", words)
     words = _POWER.sub("^", words)
-    words = _TAG.sub("", _LINE_TAG.sub(" ", words)).translate(_SHOW)
+    words = _TAG.sub("", _LINE_TAG.sub(" ", words))
+    words = _ENTITY.sub(_character_of, _ESCAPE.sub(r"\1", words)).translate(_SHOW)
     return text if words == text else _SPACES.sub(" ", words)
 
 
@@ -132,6 +140,10 @@ def with_tags_as_code(text: str) -> str:
     if "<" not in text or "`" in text:
         return text
     return _WRITTEN_TAG.sub(r"`\g<0>`", text)
+
+
+def _character_of(entity: re.Match[str]) -> str:
+    return unescape(entity[0]).replace("\xa0", " ")
 
 
 def _words_of_shortcode(shortcode: str) -> str:

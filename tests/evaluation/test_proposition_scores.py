@@ -263,8 +263,8 @@ def test_sides_of_equal_name_can_be_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--predicted", "nothing.jsonl"], "no file"),
-        (["--predicted", "recorded:"], "no file"),
+        (["--predicted", "nothing.jsonl"], "neither a file"),
+        (["--predicted", "recorded:"], "neither a file"),
         (["--predicted", str(RECORDED), "--embed-model", "minilm", "--bert-score", "x"], "one of"),
         (["--predicted", str(RECORDED), "--embed-model", "none"], "name one (--embed-model)"),
         (["--predicted", str(RECORDED), "--embed-model", "nobody:x"], "nobody"),

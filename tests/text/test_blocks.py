@@ -309,7 +309,18 @@ def test_front_matter_is_one_block_above_the_document() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["* * *", "![](tower.png)", "[![ok](b.svg)](/ci)", "<br>", "~~Gone.~~"]
+    "text",
+    [
+        "* * *",
+        "![](tower.png)",
+        "[![ok](b.svg)](/ci)",
+        "<br>",
+        "~~Gone.~~",
+        "<ImagePreview>",
+        '<Tabs id="a">\n<Tab>',
+        '{.left width="50%"}',
+        ': {tbl-colwidths="[35,65]"}',
+    ],
 )
 def test_rules_pictures_badges_tags_and_what_was_struck_out_say_nothing(text: str) -> None:
     assert kinds(f"潮は高い。\n\n{text}\n\nIt rises.")[1] == ("nothing", text)

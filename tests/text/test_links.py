@@ -97,3 +97,18 @@ def test_nothing_is_made_up(text: str) -> None:
 )
 def test_beginnings_without_ends_are_read_to_the_end_of_a_long_text(piece: str) -> None:
     assert searchable_text(f"{piece * 5_000}\n\nIt rained.").endswith("It rained.")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("See other\\_specs.pdf.", "See other_specs.pdf."),
+        ("It costs \\$5 and 3 \\* 4.", "It costs $5 and 3 * 4."),
+        ("AT&amp;T&nbsp;は&#x3042;", "AT&T はあ"),
+        ("a &lt;name&gt; of 5 &notanentity;", "a <name> of 5 &notanentity;"),
+        ("`a\\_b &lt;` stays", "`a\\_b &lt;` stays"),
+        (r"\\[ x \\] and C:\\new", r"\\[ x \\] and C:\\new"),
+    ],
+)
+def test_escapes_of_markdown_and_html_are_resolved_outside_of_code(text: str, words: str) -> None:
+    assert searchable_text(text) == words
