@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from html.entities import html5
 
 _LABEL = r"\[(?P<{name}>(?:[^\[\]\\]|\\.|\[[^\[\]]{{0,200}}\]){{0,500}})\]"
 _TARGET = r"(?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}\)|\[[^\[\]]{0,100}\])"
@@ -64,8 +65,8 @@ _QUOTATION_MARKS = re.compile(r"(?<=\n)[ \t]*(?!>>>[ \t])(?:>[ \t]?)+(?=\S)")
 _SHORTCODE = re.compile(r"\{\{[<%](?!/\*)[^{}\n]{0,500}[>%]\}\}")
 _WORDS_OF_SHORTCODE = re.compile(r"\stext=\"([^\"]*)\"|\bheading\s+\"([^\"]*)\"")
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
-# Not all that Markdown has: in LaTeX "\\[" and "\\(" begin formulas.
-_ESCAPE = re.compile(r"\\([_*#~$.+!&|<>-])")
+# not all that Markdown has: in LaTeX, "\\[ " and "\\(" begin formulas
+_ESCAPE = re.compile(r"\\([_*#~$.+!&|<>-]|\[(?=\S))")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\dA-Fa-f]{1,6}|[A-Za-z][A-Za-z\d]{1,31});")
 _MARKS = ("[", "<", ">", "~~", "://", "data:", "\\", "&")
 
@@ -143,7 +144,9 @@ def with_tags_as_code(text: str) -> str:
 
 
 def _character_of(entity: re.Match[str]) -> str:
-    return unescape(entity[0]).replace("\xa0", " ")
+    name = entity[0][1:]
+    character = unescape(entity[0]) if name.startswith("#") else html5.get(name, entity[0])
+    return character.replace("\xa0", " ")
 
 
 def _words_of_shortcode(shortcode: str) -> str:

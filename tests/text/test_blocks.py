@@ -317,7 +317,7 @@ def test_front_matter_is_one_block_above_the_document() -> None:
         "<br>",
         "~~Gone.~~",
         "<ImagePreview>",
-        '<Tabs id="a">\n<Tab>',
+        '<Tabs id="a"> <Tab>',
         '{.left width="50%"}',
         ': {tbl-colwidths="[35,65]"}',
     ],

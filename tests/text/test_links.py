@@ -103,7 +103,7 @@ def test_beginnings_without_ends_are_read_to_the_end_of_a_long_text(piece: str) 
     ("text", "words"),
     [
         ("See other\\_specs.pdf.", "See other_specs.pdf."),
-        ("It costs \\$5 and 3 \\* 4.", "It costs $5 and 3 * 4."),
+        ("It costs \\$5 and 3 \\* 4; string\\[].", "It costs $5 and 3 * 4; string[]."),
         ("AT&amp;T&nbsp;は&#x3042;", "AT&T はあ"),
         ("a &lt;name&gt; of 5 &notanentity;", "a <name> of 5 &notanentity;"),
         ("`a\\_b &lt;` stays", "`a\\_b &lt;` stays"),
