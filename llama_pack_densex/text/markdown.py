@@ -60,7 +60,10 @@ def read_structure(text: str, lines: Lines) -> Structure:
         raw[number] = ""
         del by_number[number]
     containers = find_containers([*by_number.values()])
-    elements = dict(chain(_front_matter(raw, by_number), _html_elements(text, lines), containers))
+    wholes = chain(
+        _front_matter(raw, by_number), _html_elements(text, lines), _tagged_code(text, lines)
+    )
+    elements = dict(chain(containers, wholes))
     for number, element in elements.items():
         raw[number : element.after] = [""] * (element.after - number)
     tokens = _parse(raw)
@@ -225,7 +228,7 @@ _UNBROKEN = (DATA_URI, _COMMENT, _TAG)
 
 
 def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
-    """Yield the numbers of the lines of wrapped data URIs and of comments, below their first ones."""
+    """Yield the numbers of the lines of wrapped data URIs, comments and tags, below their first ones."""
     starts = [line.start for line in lines]
     for part in chain.from_iterable(pattern.finditer(text) for pattern in _UNBROKEN):
         for line in lines[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]:
@@ -234,6 +237,23 @@ def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
 
 def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+# Jekyll's and Hugo's: {% highlight ruby %}, {{< code-toggle >}}
+_TAGGED_CODE = re.compile(
+    r"^[ \t]*(?P<tag>\{%|\{\{<|\{\{%)[ \t-]*(?P<name>highlight|code-toggle)\b[^{}\n]*\}"
+    r"(?:(?!(?P=tag)[ \t-]*(?P=name)).)*?(?P=tag)[ \t-]*(?:end|/)(?P=name)\b[^{}\n]*\}+[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def _tagged_code(text: str, lines: Lines) -> _Elements:
+    """Yield code between tags of Jekyll and Hugo."""
+    starts = [line.start for line in lines]
+    for match in _TAGGED_CODE.finditer(text):
+        first = lines[bisect_left(starts, match.start())]
+        last = lines[bisect_left(starts, match.end()) - 1]
+        yield first.number, _kept_whole(first, last)
 
 
 # Tables

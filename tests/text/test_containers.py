@@ -90,6 +90,22 @@ def test_marks_within_code_are_code(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "{% highlight ruby %}\n# puts 1. Is it? Yes.\n\nx\n{% endhighlight %}",
+        "{{< highlight go >}}\n# puts 1. Is it? Yes.\n{{< /highlight >}}",
+        "{{< code-toggle file=hugo >}}\n[build]\nx = 1\n{{< /code-toggle >}}",
+    ],
+)
+def test_code_between_tags_is_code(code: str) -> None:
+    assert passage_sentences(f"前。\n\n{code}\n\nAfter.") == ("前。", code, "After.")
+
+
+def test_code_between_tags_that_never_ends_is_text() -> None:
+    assert passage_sentences("{% highlight %}\nOne. Two.") == ("One.", "Two.")
+
+
+@pytest.mark.parametrize(
     "text", ["!!! wow", "::: is a mark of a box.", "See {{ site.name }}.", '=== "a" and "b"']
 )
 def test_what_only_looks_like_a_mark_is_text(text: str) -> None:
