@@ -251,8 +251,9 @@ def says_nothing(text: str) -> bool:
     """Return whether a paragraph has no words of its own: a rule, a picture, a badge, tags, components,
     attributes, or navigation links.
     """
-    words = searchable_text(without_pictures(text))
-    has_words = any(map(str.isalnum, words)) and not _TAGS_OR_ATTRIBUTES.fullmatch(text)
+    rest = without_pictures(text)
+    has_words = any(map(str.isalnum, searchable_text(rest)))
+    has_words = has_words and not _TAGS_OR_ATTRIBUTES.fullmatch(rest)
     return not has_words or _LINKS_ALONE.fullmatch(text) is not None
 
 

@@ -6,7 +6,7 @@ The marks of a box state nothing. Its title is the heading of what is in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ _LONGEST_MARK = 500  # characters
 
 # GitHub and Obsidian, in a quotation: [!NOTE], [!tip]- Title
 _ALERT = re.compile(r"\[![A-Za-z][^\[\]]*\][+-]?(?:[ \t]+(?P<title>.+))?")
-# DocFX: [!INCLUDE [title](file)], [!VIDEO address]
-_EMBEDDED = re.compile(r"\[!(?:INCLUDE|VIDEO|code)\b.*[\])]", re.IGNORECASE)
+# DocFX: [!INCLUDE [title](file)], [!VIDEO address]; MkDocs: {* file *}
+_EMBEDDED = re.compile(r"\[!(?:INCLUDE|VIDEO|code)\b.*[\])]|\{\*.*\*\}", re.IGNORECASE)
 
 # Docusaurus, VitePress, Pandoc, DocFX: :::tip[Title], ::: details Title, ::: {.note}, :::zone-end
 _COLONS = re.compile(r":{3,}[ \t]*(?P<name>\{[^{}]*\}|[A-Za-z][A-Za-z\d_-]*)?[ \t]*(?P<rest>.*)")
@@ -29,6 +29,9 @@ _ATTRIBUTE = re.compile(
     r"\b(?:title|label|summary|header|heading|name)=[\"'](?P<title>[^\"'\n]+)[\"']"
 )
 _UNTITLED = "message"  # Zenn: its kind follows it, as in ":::message alert"
+
+# MkDocs: /// note | Title
+_SLASHES = re.compile(r"/{3,}(?:[ \t]+(?P<name>[A-Za-z][\w-]*)(?:[ \t]*\|[ \t]*(?P<title>.+))?)?")
 
 # MkDocs, with indented content: !!! note "Title", ??? tip, === "Tab"
 _INDENTED = re.compile(
@@ -56,6 +59,7 @@ _ENDS_SENTENCE = (".", "。", "!", "！")  # a question may be a title
 _ALERT_BOX = ">"
 _COLON_BOX = ":::"
 _INDENTED_BOX = "!!!"
+_SLASH_BOX = "///"
 _WITH_OPTIONS = ("`", "~", _COLON_BOX)  # MyST's
 _MOST_OPEN = 20  # boxes within one another
 
@@ -96,16 +100,26 @@ class _Box:
         return self.mark.box == _INDENTED_BOX and _depth(line) <= _depth(self.line)
 
     @property
-    def is_heading(self) -> bool:
-        """Whether the line is the heading of a content: a tag that nothing ends has none."""
-        is_tag = self.mark.box.isidentifier()
-        return self.mark.title != "" and not (is_tag and self.end is None)
+    def blocks(self) -> tuple[Block, ...]:
+        """The line as a heading, or nothing; a title that is a sentence is prose."""
+        start, end = self.line.start, self.line.end
+        title = self.mark.title
+        is_picture = self.mark.box.isidentifier() and self.end is None  # a tag without an end
+        if not title or is_picture:
+            return (Block(start, end, "nothing"),)
+        if not title.endswith(_ENDS_SENTENCE):
+            return (Block(start, end, "heading", CONTAINER_LEVEL, until=self.end),)
+        before, _, after = self.line.text.rpartition(title)
+        title_end = end - len(after)
+        prose = Block(title_end - len(title), title_end, "prose")
+        mark = Block(start, start + len(before.rstrip()), "nothing")
+        return (mark, prose, Block(title_end, end, "nothing")) if after else (mark, prose)
 
 
 def title_of(line: str) -> str:
-    """Return the title that a line gives to a box; empty if it gives none."""
+    """Return the title that a line gives to a box as its heading; empty if it gives none."""
     mark = _read_mark(line)
-    return mark.title if mark else ""
+    return mark.title if mark and not mark.title.endswith(_ENDS_SENTENCE) else ""
 
 
 def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
@@ -118,10 +132,8 @@ def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
         The number of each of these lines, and the line as an element: the heading of a box, or nothing.
     """
     for line, box in _Reader(lines).read():
-        block = Block(line.start, line.end, "nothing")
-        if box and box.is_heading:
-            block = Block(line.start, line.end, "heading", CONTAINER_LEVEL, until=box.end)
-        yield line.number, Element(line.number + 1, (block,))
+        blocks = box.blocks if box else (Block(line.start, line.end, "nothing"),)
+        yield line.number, Element(line.number + 1, blocks)
 
 
 class _Reader:
@@ -207,31 +219,36 @@ def _closes(text: str, fence: str) -> bool:
 
 
 def _read_mark(text: str) -> _Mark | None:
-    """Return what a line says about a box; None if it is text, or has a sentence for a title."""
-    mark = _match_mark(text) if len(text) <= _LONGEST_MARK else None
-    return None if mark and mark.title.endswith(_ENDS_SENTENCE) else mark
+    """Return what a line says about a box; None if it is text."""
+    if len(text) > _LONGEST_MARK:
+        return None
+    for pattern, read in _READERS:
+        match = pattern.fullmatch(text)
+        if match:
+            return read(match)
+    return None
 
 
-def _match_mark(text: str) -> _Mark | None:
-    if _EMBEDDED.fullmatch(text):
-        return _Mark("")
-    if _TAGS.fullmatch(text):
-        return _read_tags(text)
-    alert = _ALERT.fullmatch(text)
-    if alert:
-        return _Mark(_ALERT_BOX, alert["title"] or "")
-    colons = _COLONS.fullmatch(text)
-    if colons:
-        return _read_colons(colons["name"] or "", colons["rest"])
-    directive = _DIRECTIVE.fullmatch(text)
-    if directive:
-        return _Mark(directive["fence"], directive["title"])
-    indented = _INDENTED.fullmatch(text)
-    return _Mark(_INDENTED_BOX, indented["title"] or "") if indented else None
+def _read_embedded(_: re.Match[str]) -> _Mark:
+    return _Mark("")
 
 
-def _read_colons(name: str, rest: str) -> _Mark:
-    """Return what a line says that begins with colons, by what follows them."""
+def _read_tags(line: re.Match[str]) -> _Mark:
+    """Return what a line of tags says, by the last of them."""
+    *_, tag = _TAG.finditer(line[0])
+    if tag["closing"]:
+        return _Mark(tag["name"], ends=True)
+    title = _ATTRIBUTE.search(tag["rest"]) or _ALONE_QUOTED.match(tag["rest"])
+    return _Mark(tag["name"], title["title"] if title else "")
+
+
+def _read_alert(line: re.Match[str]) -> _Mark:
+    return _Mark(_ALERT_BOX, line["title"] or "")
+
+
+def _read_colons(line: re.Match[str]) -> _Mark | None:
+    name = line["name"] or ""
+    rest = line["rest"]
     if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
         return _Mark("")
     if name.endswith("-end") or not (name or rest):
@@ -239,14 +256,30 @@ def _read_colons(name: str, rest: str) -> _Mark:
     label = _LABEL.fullmatch(rest) or _ATTRIBUTE.search(name + rest)
     if label:
         return _Mark(_COLON_BOX, label["title"])
-    has_title = name != _UNTITLED and "=" not in rest and not rest.startswith("{")
-    return _Mark(_COLON_BOX, rest if has_title else "")
+    if name == _UNTITLED or "=" in rest or rest.startswith("{"):
+        return _Mark(_COLON_BOX)
+    return None if rest.endswith(_ENDS_SENTENCE) else _Mark(_COLON_BOX, rest)
 
 
-def _read_tags(text: str) -> _Mark:
-    """Return what a line of tags says, by the last of them."""
-    *_, tag = _TAG.finditer(text)
-    if tag["closing"]:
-        return _Mark(tag["name"], ends=True)
-    title = _ATTRIBUTE.search(tag["rest"]) or _ALONE_QUOTED.match(tag["rest"])
-    return _Mark(tag["name"], title["title"] if title else "")
+def _read_slashes(line: re.Match[str]) -> _Mark:
+    return _Mark(_SLASH_BOX, line["title"] or "", ends=line["name"] is None)
+
+
+def _read_directive(line: re.Match[str]) -> _Mark:
+    return _Mark(line["fence"], line["title"])
+
+
+def _read_indented(line: re.Match[str]) -> _Mark:
+    return _Mark(_INDENTED_BOX, line["title"] or "")
+
+
+_READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Mark | None]], ...] = (
+    (_EMBEDDED, _read_embedded),
+    (_TAGS, _read_tags),
+    (_ALERT, _read_alert),
+    (_COLONS, _read_colons),
+    (_SLASHES, _read_slashes),
+    (_DIRECTIVE, _read_directive),
+    (_INDENTED, _read_indented),
+)
+"""What reads a line that a pattern matches, in this order."""

@@ -42,8 +42,8 @@ STRUCK_OUT = re.compile(
 )
 _LINE_TAG = re.compile(r"</?(?:br|p|div|li|tr|td|th|dt|dd|hr|h[1-6])\b[^<>]{0,500}>", re.IGNORECASE)
 _TAG = re.compile(
-    r"</?(?:a|abbr|article|aside|b|big|blockquote|center|code|col|colgroup|details|dl|em|figcaption|figure|font"
-    r"|footer|header|i|img|input|ins|kbd|label|main|mark|nav|ol|picture|samp|section|small|source|span|strong|sub|summary"
+    r"</?(?:a|abbr|article|aside|b|bdi|bdo|big|blockquote|button|center|cite|code|col|colgroup|details|dfn|dl|em"
+    r"|figcaption|figure|font|footer|header|i|img|input|ins|kbd|label|main|mark|nav|ol|picture|q|rb|ruby|samp|section|small|source|span|strong|sub|summary"
     r"|sup|table|tbody|tfoot|thead|time|u|ul|var|video|wbr)\b[^<>]{0,2000}>",
     re.IGNORECASE,
 )
@@ -60,15 +60,24 @@ _WRITTEN_TAG = re.compile(
     r"|<!--|-->",
     re.IGNORECASE,
 )
+_READING = re.compile(r"<r[tp]\b[^<>]{0,200}>[^<>]{0,200}</r[tp]>", re.IGNORECASE)
 _POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
 _QUOTATION_MARKS = re.compile(r"(?<=\n)[ \t]*(?!>>>[ \t])(?:>[ \t]?)+(?=\S)")
-_SHORTCODE = re.compile(r"\{\{[<%](?!/\*)[^{}\n]{0,500}[>%]\}\}")
+# Pandoc's, behind a picture, a link or code: ![](a.png){.wide}
+_ATTRIBUTES = re.compile(r"(?<=[)\]`])\{(?:[.#:]|[\w-]+=)[^{}\n]{0,500}\}")
+# Hugo's shortcodes, and the tags of Liquid that stand for a file, or mark what is no template.
+_SHORTCODE = re.compile(
+    r"\{\{[<%](?!/\*)[^{}\n]{0,500}[>%]\}\}|\{%-?[ \t]*(?:(?:end)?raw|include\b[^{}\n]{0,500})[ \t]*-?%\}"
+)
+_ROLE = re.compile(
+    r"\{[A-Za-z][\w:+-]{0,40}\}`([^`<>\n]{1,500}?)(?:[ \t]*<[^`<>\n]{0,500}>)?`"
+)  # of MyST
 _WORDS_OF_SHORTCODE = re.compile(r"\stext=\"([^\"]*)\"|\bheading\s+\"([^\"]*)\"")
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
 # not all that Markdown has: in LaTeX, "\\[ " and "\\(" begin formulas
 _ESCAPE = re.compile(r"\\([_*#~$.+!&|<>-]|\[(?=\S))")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\dA-Fa-f]{1,6}|[A-Za-z][A-Za-z\d]{1,31});")
-_MARKS = ("[", "<", ">", "~~", "://", "data:", "\\", "&")
+_MARKS = ("[", "{", "<", ">", "~~", "://", "data:", "\\", "&")
 
 
 def readable_text(text: str) -> str:
@@ -110,6 +119,8 @@ def searchable_text(text: str) -> str:
     if not any(mark in text for mark in _MARKS):
         return text
     words = _QUOTATION_MARKS.sub("", DATA_URI.sub("", text))
+    words = _ATTRIBUTES.sub("", words)
+    words = _ROLE.sub(r"\1", words)
     words = _SHORTCODE.sub(lambda code: _words_of_shortcode(code[0]), words)
     words = _CODE.sub(lambda code: code[0].translate(_HIDE), words)
     words = _without_comments(words)
@@ -119,7 +130,7 @@ def searchable_text(text: str) -> str:
     words = _DEFINITION.sub("", words)
     words = STRUCK_OUT.sub("", words)
     words = _ADDRESS.sub(r"\g<host>", words)
-    words = _POWER.sub("^", words)
+    words = _POWER.sub("^", _READING.sub("", words))
     words = _TAG.sub("", _LINE_TAG.sub(" ", words))
     words = _ENTITY.sub(_character_of, _ESCAPE.sub(r"\1", words)).translate(_SHOW)
     return text if words == text else _SPACES.sub(" ", words)

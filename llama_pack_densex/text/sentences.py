@@ -35,7 +35,8 @@ _CLOSING = re.compile(
     r"|\[\^[^\s\[\]]{1,20}\](?!:)"
     r"| ?[\U0001f1e6-\U0001faff\u2600-\u27bf]|[\ufe0f\u200d]|[♪♡♥☆★])*"
 )
-_GAP = re.compile(r"\s*")
+# White space, and the mark of a quotation that begins the next line, but not the prompt of Python.
+_GAP = re.compile(r"\s*\n[ \t]*(?!>>>[ \t])(?:>[ \t]*)+(?=\S)|\s*")
 _OPENING = re.compile(
     r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*"
 )
@@ -115,7 +116,9 @@ def _is_within(pairs: Sequence[Span], end: int) -> bool:
 
 
 def after_space(text: str, start: int) -> int:
-    """Return the position of the first character from `start` on that is not white space."""
+    """Return the position of the first character from `start` on that is not white space or the mark of a
+    quotation.
+    """
     return _end_of(_GAP, text, start)
 
 

@@ -17,6 +17,7 @@ BOXES = {
     "DocFX": '::: zone pivot="{kind}"\n{text}\n::: zone-end',
     "MkDocs": "!!! {kind}\n    {text}",
     "MkDocs, folded": "??? {kind}\n\n    {text}",
+    "MkDocs, slashes": "/// {kind}\n\n{text}\n\n///",
     "MyST": "```{{{kind}}}\n:class: dropdown\n{text}\n```",
     "MyST, colons": ":::{{{kind}}}\n:class: x\n{text}\n:::",
     "Hugo": "{{{{< {kind} >}}}}\n{text}\n{{{{< /{kind} >}}}}",
@@ -45,6 +46,7 @@ TITLED = {
     "Quarto": "::: {{.callout-note title=\"{title}\"}}\nPress it.\n:::",
     "MkDocs": "!!! warning inline \"{title}\"\n    Press it.",
     "MkDocs, tab": "=== \"{title}\"\n\n    Press it.",
+    "MkDocs, slashes": "/// details | {title}\nPress it.\n///",
     "MyST": "```{{admonition}} {title}\nPress it.\n```",
     "MyST, nested": "````{{card}} {title}\n```{{note}}\nPress it.\n```\n````",
     "Docsy": "{{{{% alert title=\"{title}\" color=\"warning\" %}}}}\nPress it.\n{{{{% /alert %}}}}",
@@ -71,9 +73,14 @@ def test_a_title_is_the_heading_of_what_is_in_its_box(box: str, title: str) -> N
     }
 
 
-def test_a_title_that_is_a_sentence_is_stated() -> None:
-    assert passage_sentences("> [!WARNING] Never press it.\n> It burns.")[-1] == "It burns."
-    assert "Never press it." in passage_sentences("> [!WARNING] Never press it.\n> It burns.")[0]
+@pytest.mark.parametrize(
+    "line",
+    ["> [!WARNING] Never press it.", ":::info[Never press it.]", "/// tip | Never press it."],
+)
+def test_a_title_that_is_a_sentence_is_stated(line: str) -> None:
+    quoted = "> " if line.startswith(">") else ""
+    text = f"{line}\n{quoted}It burns."
+    assert passage_sentences(text) == ("Never press it.", "It burns.")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +141,13 @@ def test_a_wrapped_sentence_of_a_quotation_stays_whole() -> None:
         "Whether 'tis nobler\nin the mind.",
         "So.",
     )
+
+
+def test_a_sentence_that_begins_a_line_of_a_quotation_has_no_mark() -> None:
+    text = (
+        "> Tides are caused by the moon, and a little by the sun as well.\n> They rise twice a day."
+    )
+    assert passage_sentences(text)[1] == "They rise twice a day."
 
 
 def test_a_quoted_mail_is_apart_from_the_reply() -> None:

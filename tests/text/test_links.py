@@ -104,6 +104,10 @@ def test_beginnings_without_ends_are_read_to_the_end_of_a_long_text(piece: str) 
     [
         ("See other\\_specs.pdf.", "See other_specs.pdf."),
         ("It costs \\$5 and 3 \\* 4; string\\[].", "It costs $5 and 3 * 4; string[]."),
+        ('[The map](a.html){.wide width="50%"} shows it.', "The map shows it."),
+        ("See {external+tc:doc}`the guide <index>` and {math}`x`.", "See the guide and x."),
+        ("Use {% raw %}`{{ x }}`{% endraw %} {% include new.html %}.", "Use `{{ x }}` ."),
+        ("<ruby>潮<rt>しお</rt></ruby>は<dfn title='x'>満ちる</dfn>。", "潮は満ちる。"),
         ("AT&amp;T&nbsp;は&#x3042;", "AT&T はあ"),
         ("a &lt;name&gt; of 5 &notanentity;", "a <name> of 5 &notanentity;"),
         ("`a\\_b &lt;` stays", "`a\\_b &lt;` stays"),
