@@ -258,7 +258,8 @@ def _read_colons(line: re.Match[str]) -> _Mark | None:
         return _Mark(_COLON_BOX, label["title"])
     if name == _UNTITLED or "=" in rest or rest.startswith("{"):
         return _Mark(_COLON_BOX)
-    return None if rest.endswith(_ENDS_SENTENCE) else _Mark(_COLON_BOX, rest)
+    may_be_text = rest.endswith(_ENDS_SENTENCE) and not name.startswith("{")
+    return None if may_be_text else _Mark(_COLON_BOX, rest)
 
 
 def _read_slashes(line: re.Match[str]) -> _Mark:

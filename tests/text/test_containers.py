@@ -75,7 +75,12 @@ def test_a_title_is_the_heading_of_what_is_in_its_box(box: str, title: str) -> N
 
 @pytest.mark.parametrize(
     "line",
-    ["> [!WARNING] Never press it.", ":::info[Never press it.]", "/// tip | Never press it."],
+    [
+        "> [!WARNING] Never press it.",
+        ":::info[Never press it.]",
+        ":::{tip} Never press it.",
+        "/// tip | Never press it.",
+    ],
 )
 def test_a_title_that_is_a_sentence_is_stated(line: str) -> None:
     quoted = "> " if line.startswith(">") else ""
