@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from usearch.index import Index
 
 # HNSW parameters: links per row, and the number of candidates examined when a row is added and (at least)
-# when a question is searched. They give recall@10 of 0.99 on 50,000 real sentences, and 0.98 on a million
-# synthetic ones, measured with 24 links (benchmarks/RESULTS.md).
+# when a question is searched. They give recall@10 of 0.99 on 50,000 real sentences and on a million
+# synthetic ones (benchmarks/RESULTS.md).
 _HNSW_PARAMETERS = {"connectivity": 32, "expansion_add": 192}
 _LEAST_EXPANSION = 320
 _ROWS_PER_COMPARISON = 16_384  # copying the vectors of all rows together would take too much memory

@@ -184,8 +184,8 @@ class _Reader:
         if mark is None or mark.box != _INDENTED_BOX:
             self._may_be_option = mark is not None and mark.box.startswith(_WITH_OPTIONS)
             return mark
-        below = self._lines[place + 1 : place + 2]
-        return mark if below and _depth(below[0]) > _depth(line) else None
+        below = self._lines[place + 1 : place + 2]  # empty where a passage was cut
+        return mark if not below or _depth(below[0]) > _depth(line) else None
 
     def _begin(self, box: _Box) -> None:
         if box.mark.box:

@@ -118,10 +118,18 @@ def test_code_between_tags_that_never_ends_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["!!! wow", "::: is a mark of a box.", "See {{ site.name }}.", '=== "a" and "b"']
+    "text", ["::: is a mark of a box.", "See {{ site.name }}.", '=== "a" and "b"']
 )
 def test_what_only_looks_like_a_mark_is_text(text: str) -> None:
     assert passage_sentences(text) == (text,)
+
+
+def test_a_mark_of_indented_content_needs_it() -> None:
+    assert passage_sentences("!!! wow\nIt works.") == ("!!! wow", "It works.")
+
+
+def test_a_passage_may_end_with_a_mark() -> None:
+    assert passage_sentences("It works.\n\n!!! note") == ("It works.",)
 
 
 def test_a_picture_that_is_a_tag_heads_nothing() -> None:
