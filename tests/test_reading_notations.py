@@ -1,4 +1,4 @@
-"""Tables of AsciiDoc and MediaWiki."""
+"""What AsciiDoc, MediaWiki and reStructuredText write otherwise than Markdown."""
 
 from __future__ import annotations
 
@@ -79,3 +79,10 @@ def test_tables_of_mediawiki_are_rows_with_the_names_of_their_columns(tmp_path: 
         "City: Lyon; Country: France; 人口: 500,000 or more",
         "After it.",
     )
+
+
+def test_roles_of_other_projects_and_footnotes_without_names_of_restructuredtext(
+    tmp_path: Path,
+) -> None:
+    source = "See :external+py3.11:meth:`潮 <tide.rise>` [#]_.\n\n.. [#] It rises.\n"
+    assert read_text(tmp_path, "a.rst", source) == "See 潮 [^#].\n\n[^#]: It rises.\n"

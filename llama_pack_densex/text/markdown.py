@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -384,7 +385,8 @@ def _grid_cells(row: Lines) -> tuple[str, ...]:
 
 # HTML within Markdown
 
-_ELEMENT_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
+_ELEMENT_TAG = re.compile(r"<(/?)(table|pre|script|style)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
+_UNSEEN = ("script", "style")
 _ROW_END = r"(?<!\s)(?=\s*(?:<tr\b|</t(?:able|body|head|foot)\b|\Z))"
 _ROW = re.compile(rf"<tr\b.*?{_ROW_END}", re.IGNORECASE | re.DOTALL)
 _CELL_TAG = re.compile(r"<(t[hd])\b", re.IGNORECASE)
@@ -394,7 +396,7 @@ _MOST_CELLS = 100  # the most rows or columns that a cell spans
 
 
 def _html_elements(text: str, lines: Lines) -> _Elements:
-    """Yield tables and preformatted text that begin a line; if nested, only the outermost."""
+    """Yield tables, preformatted text, scripts and styles that begin a line; of nested ones the outermost."""
     after_last = 0
     outer_first = sorted(
         _html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number)
@@ -403,13 +405,15 @@ def _html_elements(text: str, lines: Lines) -> _Elements:
         if first.number < after_last:
             continue
         after_last = last.number + 1
-        rows = _html_table(text, first.start, last.end) if name == "table" else ()
-        yield first.number, Element(after_last, rows) if rows else _kept_whole(first, last)
+        blocks = _html_table(text, first.start, last.end) if name == "table" else ()
+        if name in _UNSEEN:
+            blocks = (Block(first.start, last.end, "nothing"),)
+        yield first.number, Element(after_last, blocks) if blocks else _kept_whole(first, last)
 
 
 def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
     """Yield each element's first and last line and name; an unclosed table counts if a row ends the text."""
-    opened: dict[str, list[Line | None]] = {"table": [], "pre": []}  # None: within a line
+    opened: defaultdict[str, list[Line | None]] = defaultdict(list)  # None: within a line
     for line, tag in _element_tags(lines):
         name = tag[2].lower()
         if not tag[1]:

@@ -319,6 +319,8 @@ def test_front_matter_is_one_block_above_the_document() -> None:
         "<ImagePreview>",
         '<Tabs id="a"> <Tab>',
         '{.left width="50%"}',
+        "<style scoped>\n.a {\n  width: 100%;\n}\n\n</style>",
+        "<script setup>\nimport { ref } from 'vue'\n</script>",
         ': {tbl-colwidths="[35,65]"}',
     ],
 )
