@@ -23,7 +23,7 @@ from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.layout import Block
-from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.links import searchable_text, without_quotation_marks
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
@@ -289,7 +289,7 @@ def _is_as_good(fact: Fact, best: Fact) -> bool:
 def _flowing(text: str) -> str:
     """Return a sentence on one line; tables and code stay as they are."""
     is_block = "\n" not in text or any(part.kind in ("row", "code") for part in segment(text))
-    return text if is_block else on_one_line(text)
+    return text if is_block else on_one_line(without_quotation_marks(text))
 
 
 def _is_item(fact: Fact, best: Fact) -> bool:

@@ -118,7 +118,7 @@ def searchable_text(text: str) -> str:
     """
     if not any(mark in text for mark in _MARKS):
         return text
-    words = _QUOTATION_MARKS.sub("", DATA_URI.sub("", text))
+    words = without_quotation_marks(DATA_URI.sub("", text))
     words = _ATTRIBUTES.sub("", words)
     words = _ROLE.sub(r"\1", words)
     words = _SHORTCODE.sub(lambda code: _words_of_shortcode(code[0]), words)
@@ -164,6 +164,11 @@ def _words_of_shortcode(shortcode: str) -> str:
     """Return the words that a shortcode of Hugo shows, where it has them itself."""
     words = _WORDS_OF_SHORTCODE.search(shortcode)
     return (words[1] or words[2] or "") if words else ""
+
+
+def without_quotation_marks(text: str) -> str:
+    """Return a text without the marks of a quotation (`>`) that begin its lines, below the first one."""
+    return _QUOTATION_MARKS.sub("", text)
 
 
 def without_pictures(text: str) -> str:

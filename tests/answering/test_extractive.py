@@ -434,6 +434,13 @@ def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
     assert without_footnotes(str(pack.run("鉄筋コンクリートの塔は？"))) == text.replace("\n", "")
 
 
+def test_a_quotation_is_quoted_without_the_marks_of_its_lines() -> None:
+    text = "> [!NOTE]\n> The signing key expires after ninety\n> days. Renew it in the console."
+    pack = DenseXRetrievalPack([Document(text=text)], embed_model="none", query_llm="none")
+    answer = str(pack.run("When does the signing key expire?"))
+    assert answer == "The signing key expires after ninety days.[^1]"
+
+
 @pytest.mark.parametrize(
     ("lead", "item"),
     [
