@@ -61,8 +61,10 @@ class Part(NamedTuple):
 
     Args:
         text: The text.
-        metadata: The metadata that the file has for it.
-        page: The page that is appended to the document's id; empty if the file is one document.
+        metadata: The metadata that the file has for it. Its `page_label` is what citations show in place of
+            `page`.
+        page: The page, slide or sheet, which is appended to the document's id; empty if the file is one
+            document.
     """
 
     text: str
@@ -91,7 +93,7 @@ _NO_TITLE = re.compile(
 
 
 def titled(title: str) -> dict[str, str]:
-    """Return a title as metadata; nothing for one that a program made up."""
+    """Return a document's title as metadata; nothing for one that a program made up, such as a file name."""
     title = title.strip()
     return {"title": title} if title and not _NO_TITLE.search(title) else {}
 

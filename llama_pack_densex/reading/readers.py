@@ -91,12 +91,17 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         Document(
             id_=f"{document_id}#page={part.page}" if part.page else document_id,
             text=part.text,
-            metadata={**of_file, **part.metadata, **of_file},
+            metadata={**of_file, **_label_of(part), **part.metadata, **of_file},
             excluded_embed_metadata_keys=[*_UNSEEN],
             excluded_llm_metadata_keys=[*_UNSEEN],
         )
         for part in parts
     ]
+
+
+def _label_of(part: Part) -> dict[str, str]:
+    """Return the metadata that tells the parts of a file apart, also in the index."""
+    return {"page_label": part.page} if part.page else {}
 
 
 def _read_parts(path: Path) -> Iterator[Part]:

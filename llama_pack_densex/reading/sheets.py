@@ -178,7 +178,7 @@ def read_workbook(file: Path) -> Iterator[Part]:
         records = (_to_records(places, has_forms=True) for places in tables)
         text = "\n\n\n".join(filter(None, records))
         text = text and f"# {sheet.title}\n\n{text}"
-        yield Part(text, {"page_label": sheet.title}, sheet.title)
+        yield Part(text, {}, sheet.title)
 
 
 def _count_merged(worksheet: bytes) -> int:

@@ -25,7 +25,7 @@ def read_slides(file: Path) -> Iterator[Part]:
         if slide.has_notes_slide:
             html += _shapes_html(slide.notes_slide.shapes, has_items=False)
         _, text = html_to_text(html)
-        yield Part(text, {**title, "page_label": str(number)}, str(number))
+        yield Part(text, title, str(number))
 
 
 def _choose_alternatives(slide: Any) -> None:

@@ -129,8 +129,8 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
     """
     texts = [*propositions.texts]
     standing_in = []
-    while ungrounded := _replaceable(passage, texts):
-        for index, finding in ungrounded.items():
+    while faults := _replaceable(passage, texts):
+        for index, finding in faults.items():
             texts[index] = _source_of(texts[index], passage)
             standing_in.append((texts[index], finding))
     stated: dict[Span | None, str] = {
@@ -156,12 +156,12 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
 
 def _replaceable(passage: Passage, texts: Sequence[str]) -> dict[int, Finding]:
     """Return the grounding findings by proposition, except for propositions that occur in the passage."""
-    ungrounded = {}
+    faults = {}
     for finding in check_propositions(passage, texts):
         index = finding.proposition
         if finding.kind == "grounding" and index is not None and texts[index] not in passage.text:
-            ungrounded[index] = finding
-    return ungrounded
+            faults[index] = finding
+    return faults
 
 
 def _source_of(proposition: str, passage: Passage) -> str:
