@@ -35,7 +35,8 @@ _SLASHES = re.compile(r"/{3,}(?:[ \t]+(?P<name>[A-Za-z][\w-]*)(?:[ \t]*\|[ \t]*(
 
 # MkDocs, with indented content: !!! note "Title", ??? tip, === "Tab"
 _INDENTED = re.compile(
-    r"(?:!!!|\?\?\?\+?|===[+!]?)(?=[ \t]+[\w\"])(?:[ \t]+[\w-]+)*(?:[ \t]+\"(?P<title>[^\"]*)\")?"
+    r"(?:(?:!!!|\?\?\?\+?)(?=[ \t]+[\w\"])(?:[ \t]+[\w-]+)*|===[+!]?(?=[ \t]+\"))"
+    r"(?:[ \t]+\"(?P<title>[^\"]*)\")?"
 )
 
 # Hugo, Liquid and Markdoc, alone on a line: {{< note >}}, {% tab title="macOS" %}
