@@ -384,7 +384,7 @@ for ask in (lambda: load(sys.argv[1]), lambda: pack.compact()):
     try:
         ask()
     except Exception as error:
-        print(type(error).__name__, "anew" in str(error))
+        print(type(error).__name__, "damaged" in str(error))
 """
 
 
@@ -395,9 +395,9 @@ def test_a_system_that_cannot_open_a_file_is_not_called_damage(index: Path) -> N
     assert code == 0, errors
     assert len(output.splitlines()) == 2
     for line in output.splitlines():
-        name, anew = line.split()
+        name, is_called_damage = line.split()
         assert name != "InvalidIndexError"
-        assert anew == "False"
+        assert is_called_damage == "False"
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ class NodeIndex:
         return indexed
 
     @contextmanager
-    def anew(self, description: Manifest) -> Iterator[None]:
+    def rewriting(self, description: Manifest) -> Iterator[None]:
         """Change the nodes, commit, and erase what was deleted from the files of the index.
 
         In a folder, the embedded store is changed in a copy, which replaces it at the end; a failure before

@@ -234,7 +234,7 @@ class PackIndex:
             if purge:
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
-            with self.nodes.anew(self._about()) if purge else nullcontext():
+            with self.nodes.rewriting(self._about()) if purge else nullcontext():
                 deleted = len(self.nodes.delete(document_ids))
             self._commit()
         return deleted
@@ -250,7 +250,7 @@ class PackIndex:
 
     def compact(self) -> None:
         """Free unused space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
-        with self.nodes.writing(), self.nodes.anew(self._about()):
+        with self.nodes.writing(), self.nodes.rewriting(self._about()):
             pass
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:

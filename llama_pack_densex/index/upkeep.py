@@ -211,7 +211,7 @@ def compact_index(path: str | Path) -> Compaction:
     folder = folder_at(path)
     with _opened(path) as (nodes, manifest):
         bytes_before = _bytes_in(folder)
-        with nodes.anew(manifest):
+        with nodes.rewriting(manifest):
             pass
         return Compaction(str(path), bytes_before, _bytes_in(folder))
 
@@ -233,7 +233,7 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         # before the deletion, because the index says what to purge: after a stop, it can be repeated
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
-        with nodes.anew(manifest) if purge else nullcontext():
+        with nodes.rewriting(manifest) if purge else nullcontext():
             nodes.replace(document_ids, [])
         nodes.commit(manifest)
 
