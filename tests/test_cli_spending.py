@@ -81,12 +81,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
 
 
 @pytest.fixture
-def dead(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address at which nothing listens."""
+def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address at which nothing listens, nor may for as long as the test runs."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
 
 
 @needs_terminals
