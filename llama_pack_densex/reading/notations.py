@@ -142,9 +142,9 @@ def _table(match: re.Match[str], notation: _Notation) -> str:
     if notation.read_table is None or parts["table"] is None:
         return ""
     parts["table"] = _without_code(parts["table"], notation)
-    before = "" if match.string.endswith("\n\n", 0, match.start()) else "\n"
-    after = "" if match.string.startswith("\n\n", match.end()) else "\n"
-    return f"{before}{notation.read_table(parts)}{after}"
+    line_above = "" if match.string.endswith("\n\n", 0, match.start()) else "\n"
+    line_below = "" if match.string.startswith("\n\n", match.end()) else "\n"
+    return f"{line_above}{notation.read_table(parts)}{line_below}"
 
 
 def _without_code(text: str, notation: _Notation) -> str:

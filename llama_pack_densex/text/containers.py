@@ -110,11 +110,15 @@ class _Box:
             return (Block(start, end, "nothing"),)
         if not title.endswith(_ENDS_SENTENCE):
             return (Block(start, end, "heading", CONTAINER_LEVEL, until=self.end),)
-        before, _, after = self.line.text.rpartition(title)
-        title_end = end - len(after)
-        prose = Block(title_end - len(title), title_end, "prose")
-        mark = Block(start, start + len(before.rstrip()), "nothing")
-        return (mark, prose, Block(title_end, end, "nothing")) if after else (mark, prose)
+        mark, _, closing = self.line.text.rpartition(title)
+        title_end = end - len(closing)
+        blocks = [
+            Block(start, start + len(mark.rstrip()), "nothing"),
+            Block(title_end - len(title), title_end, "prose"),
+        ]
+        if closing:
+            blocks.append(Block(title_end, end, "nothing"))
+        return tuple(blocks)
 
 
 def title_of(line: str) -> str:
@@ -257,10 +261,14 @@ def _read_colons(line: re.Match[str]) -> _Mark | None:
     label = _LABEL.fullmatch(rest) or _ATTRIBUTE.search(name + rest)
     if label:
         return _Mark(_COLON_BOX, label["title"])
-    if name == _UNTITLED or "=" in rest or rest.startswith("{"):
-        return _Mark(_COLON_BOX)
-    may_be_text = rest.endswith(_ENDS_SENTENCE) and not name.startswith("{")
-    return None if may_be_text else _Mark(_COLON_BOX, rest)
+    if rest.endswith(_ENDS_SENTENCE) and not name.startswith("{"):
+        return None  # "::: is a mark."
+    return _Mark(_COLON_BOX, rest if _is_title(name, rest) else "")
+
+
+def _is_title(name: str, rest: str) -> bool:
+    """Return whether what follows the name of a box is its title, not its kind or attributes."""
+    return name != _UNTITLED and "=" not in rest and not rest.startswith("{")
 
 
 def _read_slashes(line: re.Match[str]) -> _Mark:
