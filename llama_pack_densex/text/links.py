@@ -50,9 +50,8 @@ _TAG = re.compile(
 # Inline code; with "`_" at its end it is a reStructuredText link.
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)(?:.|\n(?!\s*\n)){1,500}?(?<!`)\1(?![`_])")
 _MARKS_IN_CODE = "<>[]()~&\\"
-_HIDDEN_MARKS = (
-    "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6\ufde7\ufde8"  # noncharacters, which no text has
-)
+# noncharacters, which no text has
+_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6\ufde7\ufde8"
 _HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
 _SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
 _WRITTEN_TAG = re.compile(
@@ -63,18 +62,17 @@ _WRITTEN_TAG = re.compile(
 _READING = re.compile(r"<r[tp]\b[^<>]{0,200}>[^<>]{0,200}</r[tp]>", re.IGNORECASE)
 _POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
 _QUOTATION_MARKS = re.compile(r"(?<=\n)[ \t]*(?!>>>[ \t])(?:>[ \t]?)+(?=\S)")
-# Pandoc's, behind a picture, a link or code: ![](a.png){.wide}
+# Pandoc's attributes of a picture, a link or code: ![](a.png){.wide}
 _ATTRIBUTES = re.compile(r"(?<=[)\]`])\{(?:[.#:]|[\w-]+=)[^{}\n]{0,500}\}")
-# Hugo's shortcodes, and the tags of Liquid that stand for a file, or mark what is no template.
+# Hugo's shortcodes, and the tags of Liquid that include a file or switch templates off
 _SHORTCODE = re.compile(
     r"\{\{[<%](?!/\*)[^{}\n]{0,500}[>%]\}\}|\{%-?[ \t]*(?:(?:end)?raw|include\b[^{}\n]{0,500})[ \t]*-?%\}"
 )
-_ROLE = re.compile(
-    r"\{[A-Za-z][\w:+-]{0,40}\}`([^`<>\n]{1,500}?)(?:[ \t]*<[^`<>\n]{0,500}>)?`"
-)  # of MyST
+# A role of MyST, perhaps with a target: {doc}`the guide <guide/index>`
+_ROLE = re.compile(r"\{[A-Za-z][\w:+-]{0,40}\}`([^`<>\n]{1,500}?)(?:[ \t]*<[^`<>\n]{0,500}>)?`")
 _WORDS_OF_SHORTCODE = re.compile(r"\stext=\"([^\"]*)\"|\bheading\s+\"([^\"]*)\"")
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
-# not all that Markdown has: in LaTeX, "\\[ " and "\\(" begin formulas
+# some of Markdown's escapes; in LaTeX, "\\[ " and "\\(" begin formulas
 _ESCAPE = re.compile(r"\\([_*#~$.+!&|<>-]|\[(?=\S))")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\dA-Fa-f]{1,6}|[A-Za-z][A-Za-z\d]{1,31});")
 _MARKS = ("[", "{", "<", ">", "~~", "://", "data:", "\\", "&")
@@ -161,7 +159,7 @@ def _character_of(entity: re.Match[str]) -> str:
 
 
 def _words_of_shortcode(shortcode: str) -> str:
-    """Return the words that a shortcode of Hugo shows, where it has them itself."""
+    """Return the words that a Hugo shortcode shows; empty if they come from elsewhere."""
     words = _WORDS_OF_SHORTCODE.search(shortcode)
     return (words[1] or words[2] or "") if words else ""
 
