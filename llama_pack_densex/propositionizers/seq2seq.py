@@ -86,6 +86,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     max_new_tokens: int = Field(ge=1, description="The longest reply, in tokens.")
     _loaded: _Seq2SeqModel
     _is_sound: bool = False  # whether a passage yielded propositions
+    _fallbacks: int = 0  # before the first one that did
 
     def __init__(
         self,
@@ -144,9 +145,10 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _check_fallbacks(self, sets: Sequence[PropositionSet]) -> None:
         reasons = [result.reason for result in sets if result.status == "fallback"]
-        if len(reasons) >= _FIRST_PASSAGES:
+        self._fallbacks += len(reasons)
+        if reasons and self._fallbacks >= _FIRST_PASSAGES:
             raise PropositionizerError(
-                f"None of the first {len(reasons)} passages yielded propositions; the last one: "
+                f"None of the first {self._fallbacks} passages yielded propositions; the last one: "
                 f"{reasons[-1]}. Was {self.model} trained to make propositions?"
             )
 
