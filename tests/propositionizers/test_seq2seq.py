@@ -116,11 +116,12 @@ def test_where_nothing_comes_of_a_passage_its_sentences_stand_in(folder: Path) -
 def test_a_model_that_is_none_for_this_stops_the_run(folder: Path, passages_per_call: int) -> None:
     mute = Seq2SeqPropositionizer(folder, device="cpu", max_new_tokens=1)
     many = [Passage(f"Lamp {number} is red.") for number in range(20)]
+    for start in range(0, 20 - passages_per_call, passages_per_call):
+        mute.propositionize(many[start : start + passages_per_call])
     with pytest.raises(
         PropositionizerError, match=r"None of the first 20 passages .*trained to make propositions"
     ):
-        for start in range(0, 20, passages_per_call):
-            mute.propositionize(many[start : start + passages_per_call])
+        mute.propositionize(many[-passages_per_call:])
 
 
 @pytest.mark.parametrize(
