@@ -16,6 +16,7 @@ from llama_index.core.node_parser import TextSplitter
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
+from llama_pack_densex.text.containers import begins_box
 from llama_pack_densex.text.links import readable_text, searchable_text
 from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
@@ -182,12 +183,12 @@ def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
     """
     if not above:
         return 0.0
-    if above[-1].kind in ("heading", "columns", "group"):
+    if above[-1].kind in ("heading", "columns", "group") or _is_mark(text, above[-1]):
         return _BELOW_LEAD
     if block.kind == "heading":
         return _AT_LEVEL * block.level
     if block.kind == "nothing":
-        return _WITHIN_PIECE
+        return _AT_PARAGRAPH if _is_mark(text, block) else _WITHIN_PIECE
     return _cost_within_section(text, above[-1], block)
 
 
@@ -200,8 +201,19 @@ def _cost_within_section(text: str, above: Block, block: Block) -> float:
         return _AT_ITEM if block.level < 2 else _AT_NESTED_ITEM
     if block.level:
         return _AT_NESTED_ITEM
-    is_quoted = text[block.start] == text[above.start] == ">"
-    return _IN_QUOTATION if is_quoted else _AT_PARAGRAPH
+    is_in_quotation = _is_quoted(text, block) and _is_quoted(text, above)
+    return _IN_QUOTATION if is_in_quotation else _AT_PARAGRAPH
+
+
+def _is_quoted(text: str, block: Block) -> bool:
+    """Return whether a block begins behind the mark of a quotation."""
+    line_start = text.rfind("\n", 0, block.start) + 1
+    return ">" in text[line_start : block.start]
+
+
+def _is_mark(text: str, block: Block) -> bool:
+    """Return whether a block is the mark that begins a box, such as a warning."""
+    return block.kind == "nothing" and begins_box(text[slice(*block.span)])
 
 
 def _announces(text: str, item: Block) -> bool:

@@ -127,6 +127,12 @@ def title_of(line: str) -> str:
     return mark.title if mark and not mark.title.endswith(_ENDS_SENTENCE) else ""
 
 
+def begins_box(line: str) -> bool:
+    """Return whether a line begins a box."""
+    mark = _read_mark(line)
+    return mark is not None and mark.box != "" and not mark.ends
+
+
 def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
     """Find the lines that begin and end boxes.
 

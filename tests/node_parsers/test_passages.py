@@ -356,3 +356,30 @@ def test_what_is_longer_than_several_passages_leads_in_nothing(lead: str, items:
     assert any(
         lead[-3:] in node.metadata[CONTEXT_KEY] for node in nodes_of(f"{lead[-9:]}\n\n{items}")
     )
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        "> [!WARNING]\n> {}",
+        ":::warning\n{}\n:::",
+        "!!! warning\n    {}",
+        "/// warning\n{}\n///",
+        "```{{warning}}\n{}\n```",
+        "{{% hint style='danger' %}}\n{}\n{{% endhint %}}",
+    ],
+)
+@pytest.mark.parametrize("statement", ["The valve must stay closed.", "弁は閉じておくこと。"])
+def test_a_warning_is_in_the_passage_of_what_it_warns_of(box: str, statement: str) -> None:
+    marked = box.format(statement)
+    for words in range(1, 12):
+        text = f"{'Water ' * words}flows.\n\n{marked}\n\nMore water flows."
+        (passage,) = (node.text for node in passage_nodes(text, 16) if statement in node.text)
+        assert any(mark in passage.lower() for mark in ("warning", "danger"))
+
+
+def test_a_quotation_is_cut_around_rather_than_within() -> None:
+    quotation = "> The tide comes in twice.\n>\n> It goes out twice, too."
+    text = f"The harbour has a long wall.\n\n{quotation}\n\nThe wall is of stone."
+    (passage,) = (node.text for node in passage_nodes(text, 20) if "comes in" in node.text)
+    assert "goes out" in passage
