@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from llama_pack_densex.reading.tables import Cell, lay_out, to_markdown
+from llama_pack_densex.text.markdown import spanned
 from llama_pack_densex.text.tokens import on_one_line
 
 
@@ -63,7 +64,7 @@ def wiki_table(body: str) -> str:
     for line in body.split("\n"):
         text = line.strip()
         if text.startswith("|+"):
-            caption = _without_attributes(text[2:])
+            _, caption = _split_attributes(text[2:])
         elif text.startswith("|-"):
             rows.append([])
         elif text.startswith(("|", "!")):
@@ -154,23 +155,14 @@ def _number(digits: str | None) -> int:
 # MediaWiki
 
 _ATTRIBUTES = re.compile(r"[^\[\]{}|]*=[^\[\]{}|]*\|(?!\|)")
-_SPAN = r"\b{}span\s*=\s*[\"']?(\d{{1,2}})"
 
 
 def _wiki_cell(written: str, is_name: bool) -> _Cell:
-    attributes = _ATTRIBUTES.match(written)
-    if attributes is None:
-        return _Cell(written, is_name)
-    down = re.search(_SPAN.format("row"), attributes[0])
-    across = re.search(_SPAN.format("col"), attributes[0])
-    return _Cell(
-        written[attributes.end() :],
-        is_name,
-        _number(down[1] if down else None),
-        _number(across[1] if across else None),
-    )
+    attributes, text = _split_attributes(written)
+    return _Cell(text, is_name, spanned(attributes, "row"), spanned(attributes, "col"))
 
 
-def _without_attributes(written: str) -> str:
+def _split_attributes(written: str) -> tuple[str, str]:
+    """Return the attributes of a cell, and its text."""
     attributes = _ATTRIBUTES.match(written)
-    return written[attributes.end() :] if attributes else written
+    return (attributes[0], written[attributes.end() :]) if attributes else ("", written)

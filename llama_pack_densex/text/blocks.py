@@ -252,9 +252,9 @@ def says_nothing(text: str) -> bool:
     attributes, or navigation links.
     """
     rest = without_pictures(text)
-    has_words = any(map(str.isalnum, searchable_text(rest)))
-    has_words = has_words and not _TAGS_OR_ATTRIBUTES.fullmatch(rest)
-    return not has_words or _LINKS_ALONE.fullmatch(text) is not None
+    if _TAGS_OR_ATTRIBUTES.fullmatch(rest) or _LINKS_ALONE.fullmatch(text):
+        return True
+    return not any(map(str.isalnum, searchable_text(rest)))
 
 
 # What a block needs

@@ -165,13 +165,13 @@ class _Reader:
         marks: list[tuple[Line, _Box | None]] = []
         for place, line in enumerate(self._lines):
             if self._code:
-                self._code = "" if _closes(line.text, self._code) else self._code
+                self._code = "" if closes_fence(line.text, self._code) else self._code
                 continue
             while self._open and self._open[-1].is_left_at(line):
                 self._open.pop().end = line.start
             mark = self._mark_at(place)
             if mark is None:
-                self._code = _fence_of(line.text)
+                self._code = fence_of(line.text)
                 continue
             if mark.ends:
                 self._end(mark.box, line.start)
@@ -189,7 +189,7 @@ class _Reader:
         if is_option:
             return _Mark("")
         for box in reversed(self._open):
-            if _closes(line.text, box.mark.box):
+            if closes_fence(line.text, box.mark.box):
                 return _Mark(box.mark.box, ends=True)
         mark = _read_mark(line.text)
         if mark is None or mark.box != _INDENTED_BOX:
@@ -218,13 +218,13 @@ def _depth(line: Line) -> int:
     return len(line.indent.expandtabs(4))
 
 
-def _fence_of(text: str) -> str:
+def fence_of(text: str) -> str:
     """Return the fence that code begins with; empty for other text."""
     fence = _FENCE.match(text)
     return fence[0] if fence else ""
 
 
-def _closes(text: str, fence: str) -> bool:
+def closes_fence(text: str, fence: str) -> bool:
     """Return whether a line ends what began with a fence."""
     return fence[:1] in ("`", "~") and text.startswith(fence) and not text.strip(fence[0])
 

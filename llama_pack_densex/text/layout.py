@@ -53,8 +53,9 @@ def find_lines(text: str) -> list[Line]:
     return lines
 
 
-# Three marks and a space are the prompt of Python.
-_QUOTATION_MARK = re.compile(r"[ \t]*(?!>>>[ \t])(?:>[ \t]?)+")
+QUOTATION_MARK = r"[ \t]*(?!>>>[ \t])(?:>[ \t]?)+"
+"""What a line of a quotation begins with; three marks and a space are the prompt of Python."""
+_QUOTATION_MARK = re.compile(QUOTATION_MARK)
 
 
 def _quotation_mark(raw: str, above: Line | None) -> str:

@@ -11,6 +11,8 @@ import re
 from html import unescape
 from html.entities import html5
 
+from llama_pack_densex.text.layout import QUOTATION_MARK
+
 _LABEL = r"\[(?P<{name}>(?:[^\[\]\\]|\\.|\[[^\[\]]{{0,200}}\]){{0,500}})\]"
 _TARGET = r"(?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}\)|\[[^\[\]]{0,100}\])"
 
@@ -61,7 +63,7 @@ _WRITTEN_TAG = re.compile(
 )
 _READING = re.compile(r"<r[tp]\b[^<>]{0,200}>[^<>]{0,200}</r[tp]>", re.IGNORECASE)
 _POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
-_QUOTATION_MARKS = re.compile(r"(?<=\n)[ \t]*(?!>>>[ \t])(?:>[ \t]?)+(?=\S)")
+_QUOTATION_MARKS = re.compile(rf"(?<=\n){QUOTATION_MARK}(?=\S)")
 # Pandoc's attributes of a picture, a link or code: ![](a.png){.wide}
 _ATTRIBUTES = re.compile(r"(?<=[)\]`])\{(?:[.#:]|[\w-]+=)[^{}\n]{0,500}\}")
 # Hugo's shortcodes, and the tags of Liquid that include a file or switch templates off

@@ -16,9 +16,10 @@ from itertools import chain, pairwise, takewhile, zip_longest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from llama_pack_densex.text.containers import find_containers
+from llama_pack_densex.text.containers import closes_fence, fence_of, find_containers
 from llama_pack_densex.text.layout import Block, Element, Line, Lines
 from llama_pack_densex.text.links import DATA_URI, searchable_text
+from llama_pack_densex.text.plain import text_at, underlined
 
 
 @dataclass
@@ -57,7 +58,7 @@ def read_structure(text: str, lines: Lines) -> Structure:
     """
     raw = text.splitlines()
     by_number = {line.number: line for line in lines if line.text}
-    for number in [*_tilde_underlines(raw)]:
+    for number in [*_tilde_underlines(lines)]:
         raw[number] = ""
         del by_number[number]
     containers = find_containers([*by_number.values()])
@@ -121,30 +122,19 @@ def _lines_of(token: Token) -> range:
     return range(*(token.map or (0, 0)))
 
 
-_FENCE = re.compile(r"[ \t>]*(?P<marks>`{3,}|~{3,})(?P<info>.*)")
-_SHORTEST_UNDERLINE = 4
-
-
-def _tilde_underlines(raw: Sequence[str]) -> Iterator[int]:
+def _tilde_underlines(lines: Lines) -> Iterator[int]:
     """Yield the numbers of lines that underline a heading, as in reStructuredText, and would begin code in
     Markdown.
     """
-    fence = ""
-    above = ""
-    for number, line in enumerate(raw):
-        match = _FENCE.fullmatch(line)
-        marks = match["marks"] if match else ""
-        info = match["info"].strip() if match else ""
+    fence = ""  # of the code that a line is in
+    for place, line in enumerate(lines):
+        heading = text_at(lines, place - 1)
         if fence:
-            is_end = marks.startswith(fence) and not info
-            fence = "" if is_end else fence
-        elif marks:
-            is_long = len(marks) >= max(_SHORTEST_UNDERLINE, len(above.rstrip()))
-            if marks[0] == "~" and is_long and above.strip() and not info:
-                yield number
-            else:
-                fence = marks
-        above = line
+            fence = "" if closes_fence(line.text, fence) else fence
+        elif heading and underlined(text_at(lines, place - 2), heading, line.text) == "~":
+            yield line.number
+        else:
+            fence = fence_of(line.text)
 
 
 def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
@@ -465,15 +455,15 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
             while x in grid[y]:
                 x += 1
             text = _cell_text(unescape(cell[2]))
-            across = _span(cell[1], "col")
-            for lower in grid[y : y + _span(cell[1], "row")]:
+            across = spanned(cell[1], "col")
+            for lower in grid[y : y + spanned(cell[1], "row")]:
                 lower.update(dict.fromkeys(range(x, x + across), text))
             x += across
     columns = range(max(chain(*grid), default=-1) + 1)
     return [[row.get(x, "") for x in columns] for row in grid]
 
 
-def _span(attributes: str, kind: str) -> int:
+def spanned(attributes: str, kind: str) -> int:
     """Return how many rows ("row") or columns ("col") a cell spans."""
     span = re.search(rf"\b{kind}span\s*=\s*[\"']?(\d{{1,3}})", attributes, re.IGNORECASE)
     return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1

@@ -95,18 +95,19 @@ def end_of_heading(lines: Lines, place: int, *, goes_on: bool) -> tuple[int, int
     ends an AsciiDoc frame is no heading either.
     """
     line = lines[place]
-    above = _text_at(lines, place - 1)
+    above = text_at(lines, place - 1)
     marked = _HEADING.fullmatch(line.text)
     if marked and len(line.indent) < 4 and not _is_amid_code(above, marked):
         return place + 1, len(marked["hashes"] or marked["signs"])
-    sign = _underlined(above, line.text, _text_at(lines, place + 1))
+    sign = underlined(above, line.text, text_at(lines, place + 1))
     is_rule = goes_on and (sign == "-" or _ends_with(line.text, STOPS))
     if sign and not is_rule:
         return place + 2, _LEVELS[sign]
     return place + 1, _numbered(lines, place)
 
 
-def _text_at(lines: Lines, place: int) -> str:
+def text_at(lines: Lines, place: int) -> str:
+    """Return the text of the line at a place; empty if it is blank, or there is none."""
     return lines[place].text if 0 <= place < len(lines) else ""
 
 
@@ -124,9 +125,9 @@ def _numbered(lines: Lines, place: int) -> int:
     as entries of lists and tables of contents.
     """
     line = lines[place]
-    above = _text_at(lines, place - 1)
-    below = place + 1 if _text_at(lines, place + 1) else place + 2
-    following = _text_at(lines, below)
+    above = text_at(lines, place - 1)
+    below = place + 1 if text_at(lines, place + 1) else place + 2
+    following = text_at(lines, below)
     is_alone = _is_alone(lines, place)
     kind = _kind(line.text, is_alone)
     if not kind or not following or kind in (_kind(above), _kind(following, is_alone)):
@@ -140,9 +141,9 @@ def _numbered(lines: Lines, place: int) -> int:
 
 def _is_alone(lines: Lines, place: int) -> bool:
     """Return whether a line is between blank ones; a Japanese paragraph's indentation counts as one."""
-    if _text_at(lines, place - 1):
+    if text_at(lines, place - 1):
         return False
-    return not _text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
+    return not text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
 
 
 def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
@@ -152,7 +153,7 @@ def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
     following = lines[below].text
     if kind == "（":
         return _ARTICLE.match(following) is None
-    near = (_text_at(lines, place - 2), following)
+    near = (text_at(lines, place - 2), following)
     return kind == "1" and ("  " in lines[below].indent or any(map(LIST_MARKER.match, near)))
 
 
@@ -184,7 +185,7 @@ def _is_unfinished_above(line: Line, below: Line) -> bool:
     return _width(line.text) >= _LONG_LINE or len(below.indent) > len(line.indent) + 1
 
 
-def _underlined(above: str, text: str, below: str) -> str:
+def underlined(above: str, text: str, below: str) -> str:
     """Return the sign with which a line is underlined as a heading; empty if it is not.
 
     Markdown's underlines may have any length. Those of reStructuredText are at least as long as the line;

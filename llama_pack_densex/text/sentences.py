@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llama_pack_densex.text.layout import QUOTATION_MARK
 from llama_pack_densex.text.layout import Span as Span
 from llama_pack_densex.text.links import STRUCK_OUT
 from llama_pack_densex.text.tokens import STOP_WORDS, words
@@ -35,8 +36,8 @@ _CLOSING = re.compile(
     r"|\[\^[^\s\[\]]{1,20}\](?!:)"
     r"| ?[\U0001f1e6-\U0001faff\u2600-\u27bf]|[\ufe0f\u200d]|[♪♡♥☆★])*"
 )
-# White space, and the mark of a quotation that begins the next line, but not the prompt of Python.
-_GAP = re.compile(r"\s*\n[ \t]*(?!>>>[ \t])(?:>[ \t]*)+(?=\S)|\s*")
+# White space, and the mark of a quotation that begins the next line.
+_GAP = re.compile(rf"\s*\n{QUOTATION_MARK}[ \t]*(?=\S)|\s*")
 _OPENING = re.compile(
     r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*"
 )

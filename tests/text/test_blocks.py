@@ -297,7 +297,8 @@ def test_a_heading_underlined_with_tildes_begins_no_code(title: str, underline: 
 
 
 @pytest.mark.parametrize(
-    "text", ["~~~\nx = 1\n~~~", "~~~~py\n\nx\n~~~~", "Run:\n\n~~~~\nx\n\ny\n~~~~"]
+    "text",
+    ["~~~\nx = 1\n~~~", "~~~~py\n\nx\n~~~~", "Run:\n~~~~\nx\n~~~~", "Run:\n\n~~~~\nx\n\ny\n~~~~"],
 )
 def test_code_between_tildes_is_code(text: str) -> None:
     assert kinds(text)[-1][0] == "code"
