@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -27,3 +28,14 @@ def test_values_that_cannot_be_compared_do_not_match(
 ) -> None:
     filters = MetadataFilters(filters=[MetadataFilter(key="key", value=wanted, operator=operator)])
     assert matches({"key": value}, filters) is passes
+
+
+@pytest.mark.parametrize("wanted", [["2023", date(2024, 5, 1)], [date(2024, 5, 1), "2023"]])
+def test_each_value_of_a_list_is_compared_in_the_form_in_which_it_is_stored(
+    wanted: list[Any],
+) -> None:
+    filters = MetadataFilters(
+        filters=[MetadataFilter.model_construct(key="day", value=wanted, operator="in")]
+    )
+    assert matches({"day": "2024-05-01"}, filters)
+    assert matches({"day": "2023"}, filters)

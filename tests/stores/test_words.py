@@ -480,6 +480,14 @@ def test_words_in_a_folder_are_opened_without_reading_a_node(
     assert asked(opened, "Reynard") == {"a/passage/The fox."}
 
 
+def test_words_of_a_document_without_an_id_leave_with_it(tmp_path: Path) -> None:
+    corpus = {"": document("", "The hen.", "Pertelote is a hen.")}
+    settled(tmp_path, corpus, "").done("state 1")
+    again = settled(tmp_path, {"a": document("a", "The fox.", "Reynard is a fox.")}, "state 2")
+    assert asked(again, "Reynard") == {"a/passage/The fox."}
+    assert asked(again, "Pertelote") == set()
+
+
 @pytest.mark.parametrize("stopped", ["state 2", "in a change"])
 def test_words_that_a_stop_left_behind_are_compared_with_the_nodes(
     corpus: dict[str, list[BaseNode]], stopped: str, tmp_path: Path
