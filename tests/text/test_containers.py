@@ -165,13 +165,14 @@ def test_a_sentence_that_begins_a_line_of_a_quotation_has_no_mark() -> None:
 
 def test_a_quoted_mail_is_apart_from_the_reply() -> None:
     quotation = "> He came yesterday and he said that he would like\n> to stay. I agreed."
-    text = f"On Monday Ann wrote:\n{quotation}\nFine."
-    assert passage_sentences(text) == (
-        "On Monday Ann wrote:",
+    sentences = (
         "He came yesterday and he said that he would like\nto stay.",
         "I agreed.",
         "Fine.",
     )
+    assert passage_sentences(f"{quotation}\nFine.") == sentences
+    text = f"On Monday Ann wrote:\n{quotation}\nFine."
+    assert passage_sentences(text) == ("On Monday Ann wrote:", *sentences)
 
 
 def test_lists_and_tables_in_a_quotation_are_lists_and_tables() -> None:
