@@ -100,9 +100,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         hybrid: Whether dense search is fused with keyword search (BM25 over passages). "store" leaves this to
             the hybrid mode of `vector_store`. Without an embedding model, there is only keyword search.
         dense_weight: The share of dense search in hybrid search, from 0 to 1. None chooses it for each
-            question: keywords count as much as embeddings if the best passage contains all words of the
-            question, and half as much if it contains half of them. In a language that the embedding model was
-            measured not to know, only keywords count.
+            question: keywords count one and a half times as much as embeddings if the best passage contains
+            all words of the question, and half as much if it contains half of them. In a language that the
+            embedding model was measured not to know, only keywords count.
         hops: 2 also follows the passages found for a question to others that share a rare name with them,
             unless one passage already contains most of the question's words (docs/retrieval.md).
         languages: Languages that the embedding model knows, such as "ja" and "en", whatever was measured; see

@@ -98,7 +98,7 @@ class UnitSearch:
         if not lexical.passages:
             return dense
         if weight is None:
-            weight = 1 / (1 + lexical.coverage)
+            weight = 1 / (1 + keyword_weight(lexical.coverage))
         fused = fuse(dense.passages, lexical.passages, weight)
         return SearchResult(fused, dense.exhausted and lexical.exhausted)
 
@@ -217,6 +217,19 @@ def dense_weight(
         return 0.0 if support.language in unsupported else None
 
     return weight
+
+
+def keyword_weight(coverage: float) -> float:
+    """Return how much keywords count in hybrid search, where embeddings count 1.
+
+    The weight grows with the coverage, and faster once most words are covered: 0.1 at a coverage of 0.1, 0.53
+    at 0.5, 1.5 at 1. Compared with the coverage itself, up to 2 in 100 more questions about articles, annual
+    reports and code find their passage first, and paraphrased ones are as before (benchmarks/RESULTS.md).
+
+    Args:
+        coverage: The share of the question's words that the best passage by keywords holds, from 0 to 1.
+    """
+    return coverage + coverage**4 / 2
 
 
 def fuse(

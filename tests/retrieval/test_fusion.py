@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.retrieval.hits import PassageHit, collapse
-from llama_pack_densex.retrieval.search import HEAD_PASSAGES, fuse, relative_scores
+from llama_pack_densex.retrieval.search import (
+    HEAD_PASSAGES,
+    fuse,
+    keyword_weight,
+    relative_scores,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -228,3 +233,11 @@ def test_with_passages_scores_stay_cosines(dense: Side, own: float) -> None:
     hits = collapse(units, around)
     assert all(-1 <= hit.score <= 1 for hit in hits)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_keywords_count_the_more_the_more_of_a_question_they_cover() -> None:
+    weights = [keyword_weight(tenths / 10) for tenths in range(11)]
+    assert weights == sorted(weights)
+    assert weights[0] == 0
+    assert weights[5] == pytest.approx(0.5, abs=0.05)
+    assert weights[10] == 1.5
