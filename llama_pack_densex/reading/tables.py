@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, filterfalse, groupby, product, takewhile
 from typing import TypeVar
 
+from llama_pack_densex.text.typed_tables import is_figure as is_figure
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -117,20 +119,11 @@ def pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 # The names of columns
 
-_FIGURE = re.compile(
-    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?"
-)
-_YEAR = re.compile(r"(?:19|20)\d\d")
 _UNIT = re.compile(
     r"[(（\[［].{1,12}[)）\]］]|[千百万億兆]*(?:円|ドル|人|名|件|個|台|本|枚|株|日|年|月|時間|分|秒)|[%％]|°C|℃|yen|"
     r"(?:USD|EUR|GBP|JPY)(?: ?(?:m|bn|million|thousand))?|"
     r"[munpkMGµμ]?(?:m|g|s|A|V|W|Wh|Hz|Pa|K|N|J|Ω|F|H|L|l|B|bit)"
 )
-
-
-def is_figure(text: str) -> bool:
-    """Return whether a text is a number, perhaps with a unit, but not a year, which may name a column."""
-    return bool(_FIGURE.fullmatch(text)) and not _YEAR.fullmatch(text)
 
 
 def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:

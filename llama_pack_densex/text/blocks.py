@@ -30,6 +30,7 @@ from llama_pack_densex.text.plain import (
     join_wrapped,
 )
 from llama_pack_densex.text.sentences import after_space, split_sentences
+from llama_pack_densex.text.typed_tables import typed_table
 
 _LONGEST_HEADING = 1_000  # characters; the longest in the documentation of packages has 128
 
@@ -116,7 +117,11 @@ class _Scanner:
 
     def _element_at(self, place: int) -> _Special | None:
         number = self._lines[place].number
-        element = self._structure.elements.get(number) or grid_table(self._lines, place)
+        element = (
+            self._structure.elements.get(number)
+            or grid_table(self._lines, place)
+            or typed_table(self._lines, place)
+        )
         if element is None:
             return None
         after = bisect_left(self._lines, element.after, key=attrgetter("number"))

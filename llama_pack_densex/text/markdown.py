@@ -343,7 +343,7 @@ _BORDERS = ("+-", "+=")
 def grid_table(lines: Lines, place: int) -> Element | None:
     """Return the reStructuredText grid table whose top border is a line; None for any other line."""
     top = lines[place]
-    if not top.text.startswith(_BORDERS):
+    if not top.text.startswith(_BORDERS) or _has_a_row_per_line(lines, place):
         return None
     after = top.number + 1
     blocks: list[Block] = []
@@ -366,6 +366,15 @@ def grid_table(lines: Lines, place: int) -> Element | None:
         row = []
         start = line.end + 1
     return Element(after, tuple(blocks)) if blocks else None
+
+
+def _has_a_row_per_line(lines: Lines, place: int) -> bool:
+    """Return whether borders are only around the names and at the end, as MySQL prints tables."""
+    table = list(takewhile(lambda line: line.text.startswith(("|", "+-")), lines[place:]))
+    borders = [number for number, line in enumerate(table) if line.text.startswith("+-")]
+    rows = table[3:-1]
+    is_printed = len(rows) > 1 and borders == [0, 2, len(table) - 1]
+    return is_printed and all(_cells(row.text)[:1] != ("",) for row in rows)
 
 
 def _grid_cells(row: Lines) -> tuple[str, ...]:

@@ -1,0 +1,91 @@
+"""Tables that are typed in plain text, as programs print them and as they are copied from sheets."""
+
+from __future__ import annotations
+
+import pytest
+
+from llama_pack_densex.text.outline import Outline
+from llama_pack_densex.text.segments import passage_sentences
+
+TABLES = {
+    "bars": "Plan | Price | Users\nBasic | 10 EUR | 1\nTeam | 45 EUR | 20",
+    "outer bars": "| Plan | Price | Users |\n| Basic | 10 EUR | 1 |\n| Team | 45 EUR | 20 |",
+    "psql": " Plan  | Price  | Users\n-------+--------+-------\n Basic | 10 EUR |     1\n"
+    " Team  | 45 EUR |    20",
+    "MySQL": "+-------+--------+-------+\n| Plan  | Price  | Users |\n+-------+--------+-------+\n"
+    "| Basic | 10 EUR |     1 |\n| Team  | 45 EUR |    20 |\n+-------+--------+-------+",
+    "box": "┌───────┬────────┬───────┐\n│ Plan  │ Price  │ Users │\n├───────┼────────┼───────┤\n"
+    "│ Basic │ 10 EUR │     1 │\n│ Team  │ 45 EUR │    20 │\n└───────┴────────┴───────┘",
+    "tabs": "Plan\tPrice\tUsers\nBasic\t10 EUR\t1\nTeam\t45 EUR\t20",
+    "spaces": "Plan    Price   Users\nBasic   10 EUR  1\nTeam    45 EUR  20",
+    "ruled spaces": "Plan   Price   Users\n-----  ------  -----\nBasic  10 EUR  1\nTeam   45 EUR  20",
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_each_row_has_the_names_of_its_columns(table: str) -> None:
+    text = f"What we charge:\n\n{table}\n\nPrices are without tax."
+    assert list(passage_sentences(text)) == [
+        "What we charge:",
+        "Plan: Basic; Price: 10 EUR; Users: 1",
+        "Plan: Team; Price: 45 EUR; Users: 20",
+        "Prices are without tax.",
+    ]
+
+
+def test_a_japanese_table() -> None:
+    text = "プラン｜料金｜人数\n基本｜1,000円｜1人\n標準｜2,000円｜5人"
+    assert list(passage_sentences(text)) == [
+        "プラン: 基本; 料金: 1,000円; 人数: 1人",
+        "プラン: 標準; 料金: 2,000円; 人数: 5人",
+    ]
+
+
+def test_years_are_names() -> None:
+    text = "Revenue in EUR\t2024\t2025\nEurope\t120\t135\nAsia\t80\t95"
+    assert list(passage_sentences(text)) == [
+        "Revenue in EUR: Europe; 2024: 120; 2025: 135",
+        "Revenue in EUR: Asia; 2024: 80; 2025: 95",
+    ]
+
+
+def test_names_that_are_repeated_hold_for_what_follows() -> None:
+    text = "2008 | high | low\nMarch | 42.72 | 32.10\n2007 | high | low\nMarch | 41.31 | 36.63"
+    assert list(passage_sentences(text)) == [
+        "2008: March; high: 42.72; low: 32.10",
+        "2007: March; high: 41.31; low: 36.63",
+    ]
+
+
+def test_a_column_without_a_name_and_cells_without_a_value() -> None:
+    text = "\tMale\tFemale\nUnder 30\t12\t14\nOver 30\t-\t9\nUnknown\t3"
+    assert list(passage_sentences(text)) == [
+        "Under 30; Male: 12; Female: 14",
+        "Over 30; Male: -; Female: 9",
+        "Unknown; Male: 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs 5 euros.  We sell it.\nIt weighs 3 kg.  We ship it.",
+        "cat names | sort | uniq\ncat pages | grep x | wc",
+        "Home | Products | About | Contact",
+        "Name:\tAnna\nAge:\t30\nFloor:\t2",
+        "2.1.1\t2001\tPSF\n2.2\t2001\tPSF",
+        "Anna\tRome\nBerta\tOslo",
+    ],
+)
+def test_lines_without_names_are_no_table(text: str) -> None:
+    assert all(": " not in sentence for sentence in passage_sentences(text))
+
+
+def test_a_passage_from_the_middle_of_a_table_keeps_the_names() -> None:
+    text = TABLES["tabs"]
+    start = text.index("Team")
+    context = Outline(text).context_of(start, len(text))
+    assert "Price" in context
+    assert list(passage_sentences(text[start:], context)) == [
+        "Plan: Team; Price: 45 EUR; Users: 20"
+    ]
