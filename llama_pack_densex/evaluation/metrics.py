@@ -37,82 +37,69 @@ class Metric:
     "document"), and `{heading}` by what counts as a hit for that.
 
     Args:
-        title: The title of its columns, up to "@".
-        cut: The letter for the number after "@": "k" results, or "l" words; empty if there is no number.
+        name: The title of its columns; after an "@", the letter for a number: "k" results, or "l" words.
         group: The heading above its columns.
         meaning: The explanation of its value for a question.
     """
 
-    title: str
-    cut: str
+    name: str
     group: str
     meaning: str
-
-    @property
-    def name(self) -> str:
-        """The title, with "@" and the letter of the cut if there is one."""
-        return f"{self.title}@{self.cut}" if self.cut else self.title
 
 
 _READER = "Reader, first l {unit}"
 METRICS = {
     "recall": Metric(
-        "R",
-        "k",
+        "R@k",
         "Answer string in the first k passages",
         "an answer is in one of the first k distinct passages; not given for units that span several.",
     ),
     "gold": Metric(
-        "gold", "k", "{heading} in the first k", "the {gold} that it is about is among the first k."
+        "gold@k", "{heading} in the first k", "the {gold} that it is about is among the first k."
     ),
     "mrr": Metric(
-        "MRR",
-        "k",
+        "MRR@k",
         "{heading}, ranking",
         "1 divided by the rank of that {gold}, 0 if it is not among the first k.",
     ),
     "ndcg": Metric(
-        "nDCG",
-        "k",
+        "nDCG@k",
         "{heading}, ranking",
         "the same with a gentler discount: the logarithm of the rank.",
     ),
     "support": Metric(
-        "support",
-        "k",
+        "support@k",
         "Documents that a question needs",
         "the share of them among the first k documents.",
     ),
     "all_support": Metric(
-        "all_support",
-        "k",
+        "all_support@k",
         "Documents that a question needs",
         "all of them are among the first k documents.",
     ),
     "answer_recall": Metric(
-        "AR",
-        "l",
+        "AR@l",
         "Answer within the first l {unit} of context",
         "an answer is in the first l {unit} of the context; AR: anywhere in the default context.",
     ),
     "em": Metric(
-        "EM", "l", _READER, "the reader's answer from the first l {unit} is an accepted one."
+        "EM@l", _READER, "the reader's answer from the first l {unit} is an accepted one."
     ),
-    "f1": Metric("F1", "l", _READER, "the overlap of that answer and an accepted one."),
-    "str_em": Metric("str_em", "", "Answers", "an accepted answer is in the answer."),
-    "answered": Metric("answered", "", "Answers", 'the answer is not a "not found".'),
-    "cited": Metric("cited", "", "Answers", "the share of its sentences with a footnote."),
+    "f1": Metric("F1@l", _READER, "the overlap of that answer and an accepted one."),
+    "str_em": Metric("str_em", "Answers", "an accepted answer is in the answer."),
+    "answered": Metric("answered", "Answers", 'the answer is not a "not found".'),
+    "cited": Metric("cited", "Answers", "the share of its sentences with a footnote."),
     "supported": Metric(
-        "supported", "", "Answers", "the share of its sentences that a proposition states."
+        "supported", "Answers", "the share of its sentences that a proposition states."
     ),
     "context_relevance": Metric(
-        "context", "", "Judged answers", "by the judge: the context is relevant to the question."
+        "context", "Judged answers", "by the judge: the context is relevant to the question."
     ),
     "groundedness": Metric(
-        "grounded", "", "Judged answers", "by the judge: the answer is grounded in the context."
+        "grounded", "Judged answers", "by the judge: the answer is grounded in the context."
     ),
     "answer_relevance": Metric(
-        "relevant", "", "Judged answers", "by the judge: the answer is relevant to the question."
+        "relevant", "Judged answers", "by the judge: the answer is relevant to the question."
     ),
 }
 """The metrics that reports show, by name up to "@", in the order of the columns. The table for users is in
@@ -127,7 +114,9 @@ def kind_of(metric: str) -> str:
 def title_of(metric: str) -> str:
     """Return the title of a metric's column: "R@5" for "recall@5". Unknown metrics keep their names."""
     kind, at, number = metric.partition("@")
-    return f"{METRICS[kind].title}{at}{number}" if kind in METRICS else metric
+    if kind not in METRICS:
+        return metric
+    return f"{kind_of(METRICS[kind].name)}{at}{number}"
 
 
 def within_passages(retrievals: Retrievals) -> bool:
@@ -162,7 +151,11 @@ def score(
     scores: Scores = {}
     if in_passages:
         scores |= _passage_scores(answerable, placed, depth)
-    scores |= _answer_scores(answerable)
+    for length in LENGTHS:
+        scores[f"answer_recall@{length}"] = recall_within(answerable, length)
+    scores["answer_recall"] = {
+        key: float(retrieval.in_context) for key, retrieval in answerable.items()
+    }
     k = min(_RANKED, depth)
     scores |= (
         _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
@@ -176,14 +169,6 @@ def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> S
     gold_ranks = {key: retrieval.gold_rank for key, retrieval in placed.items()}
     recalls = {f"recall@{k}": _within(ranks, k) for k in cuts}
     return recalls | {f"gold@{k}": _within(gold_ranks, k) for k in cuts}
-
-
-def _answer_scores(answerable: Retrievals) -> Scores:
-    scores = {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
-    scores["answer_recall"] = {
-        key: float(retrieval.in_context) for key, retrieval in answerable.items()
-    }
-    return scores
 
 
 def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:

@@ -15,12 +15,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup  # the library that jinja2 escapes with
 
-from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
+from llama_pack_densex.evaluation.metrics import METRICS, Metric, kind_of, title_of
 from llama_pack_densex.evaluation.strategies import built_in_strategies
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.text.language import LANGUAGE_NAMES
@@ -36,6 +38,7 @@ _POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
+_UNKNOWN = Metric("", "Other", "")
 _SHOWN_FIRST = 8  # strategies shown at first; a click shows the others
 _SCRIPT_FIELDS = ("rank", "gold_rank", "words", "answer")
 # characters that XML 1.0 cannot represent: control characters and lone surrogates
@@ -58,6 +61,7 @@ def render(report: Json) -> str:
     style = _page_file("page.css")
     script = _page_file("page.js") + _page_file("questions.js")
     shown = _columns(report)
+    metrics = [METRICS.get(kind_of(key), _UNKNOWN) for key in shown]
     bars = {kind: [key for key in shown if key.startswith(f"{kind}@")] for kind in _BARS}
     headline = _headline(report)
     first = _shown_first(strategies, headline)
@@ -82,8 +86,8 @@ def render(report: Json) -> str:
         first=first,
         gold=gold,
         shown=_labelled(shown),
-        legend=_legend(shown, names),
-        groups=_groups(shown, names),
+        legend={metric.name: metric.meaning.format(**names) for metric in metrics if metric.name},
+        groups=Counter(metric.group.format(**names) for metric in metrics),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
         best=_best(strategies),
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
@@ -198,19 +202,6 @@ def _labelled(shown: Sequence[str]) -> list[dict[str, str]]:
     return columns
 
 
-def _groups(shown: Sequence[str], names: Mapping[str, str]) -> Mapping[str, int]:
-    """Return the headings above the columns, with the number of columns below each."""
-    metrics = [METRICS.get(kind_of(key)) for key in shown]
-    return Counter(metric.group.format(**names) if metric else "Other" for metric in metrics)
-
-
-def _legend(shown: Sequence[str], names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the names of the metrics shown, and their explanations."""
-    kinds = dict.fromkeys(kind_of(key) for key in shown)
-    metrics = [METRICS[kind] for kind in kinds if kind in METRICS]
-    return [(metric.name, metric.meaning.format(**names)) for metric in metrics]
-
-
 def _best(strategies: Sequence[Json]) -> dict[str, str]:
     """Return the best value of each metric as formatted, unless all strategies show the same value."""
     values = defaultdict(list)
@@ -225,18 +216,15 @@ def _best(strategies: Sequence[Json]) -> dict[str, str]:
 
 def _headline(report: Json) -> list[Json]:
     """Return, for each metric, the comparison of our main strategy with the best alternative."""
-    by_name = {strategy["name"]: strategy for strategy in report["strategies"]}
-    best: dict[str, Json] = {}
-    for pair in report["comparisons"]:
-        metric = pair["metric"]
-        first = by_name[pair["first"]]
-        second = by_name[pair["second"]]
-        if first["ours"] and second["ours"]:
-            continue
-        if metric not in best or pair["difference"] < best[metric]["difference"]:
-            values = {
-                "first_value": first["metrics"].get(metric),
-                "second_value": second["metrics"].get(metric),
-            }
-            best[metric] = {**pair, **values}
-    return list(best.values())
+    strategies = report["strategies"]
+    metrics = {strategy["name"]: strategy["metrics"] for strategy in strategies}
+    ours = {strategy["name"] for strategy in strategies if strategy["ours"]}
+    pairs = [pair for pair in report["comparisons"] if not {pair["first"], pair["second"]} <= ours]
+    headline: list[Json] = []
+    for metric, of_metric in groupby(pairs, key=itemgetter("metric")):
+        pair = min(of_metric, key=itemgetter("difference"))
+        values = {
+            f"{which}_value": metrics[pair[which]].get(metric) for which in ("first", "second")
+        }
+        headline.append({**pair, **values})
+    return headline
