@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -240,28 +240,32 @@ def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[
     tasks = (
         _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
         for turn in range(len(KINDS))
-        for place, (document_id, passage) in enumerate(passages)
+        for place, (_, document_id, passage) in enumerate(passages)
     )
     return islice(tasks, _MOST_REQUESTS * number)
 
 
-def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]:
+def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, str, Passage]]:
     """Return the passages that may answer something: the first of each document, the second of each, ...
 
-    Passages of a document, and documents, are ordered by digests of the passages' texts. A text that occurs
-    in several places is left out, because the question would have no single source.
+    Each comes with the digest of its text and its document's id. Passages of a document, and documents, are
+    ordered by these digests, which all differ. A text that occurs in several places is left out, because the
+    question would have no single source.
     """
     passages_of = dict(_parsed(documents))
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
-    spread: list[tuple[int, str, str, Passage]] = []
+    by_document = []
     for document_id, passages in passages_of.items():
-        answering = [passage for passage in passages if _may_answer(passage, places)]
-        digests = {passage_digest(passage.text): passage for passage in answering}
-        spread += [
-            (rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))
-        ]
-    spread.sort(key=lambda entry: entry[:2])
-    return [(document_id, passage) for _, _, document_id, passage in spread]
+        prose = [passage for passage in passages if _is_prose(passage.text)]
+        by_document.append(
+            sorted(
+                (passage_digest(passage.text), document_id, passage)
+                for passage in prose
+                if places[passage.text] == 1
+            )
+        )
+    rounds = zip_longest(*by_document)
+    return [entry for entries in rounds for entry in sorted(filter(None, entries))]
 
 
 def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
@@ -273,9 +277,8 @@ def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]
         yield parsed.document.node_id, [passage_of(node) for node in nodes]
 
 
-def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:
-    is_prose = has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
-    return is_prose and places[passage.text] == 1
+def _is_prose(text: str) -> bool:
+    return has_letters(text) and count_tokens(text) >= _LEAST_TOKENS
 
 
 def _write(llm: KeptLLM, task: _Task) -> Question:
