@@ -21,8 +21,8 @@ ONNX_FILES = ("onnx/model.onnx", "tokenizer.json")
 _ONNX_TOKENS = 512  # longer texts are truncated
 
 
-class _LocalEmbedding(BaseEmbedding):
-    """Base of the models that run in this process: subclasses embed one question, and a list of texts."""
+class SynchronousEmbedding(BaseEmbedding):
+    """Base of models without asynchronous requests: subclasses embed one question, and a list of texts."""
 
     embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
 
@@ -33,7 +33,7 @@ class _LocalEmbedding(BaseEmbedding):
         return self._get_text_embeddings([text])[0]
 
 
-class OnnxEmbedding(_LocalEmbedding):
+class OnnxEmbedding(SynchronousEmbedding):
     """Embeds texts by ONNX Runtime, each as the unit-normalised mean of its token vectors.
 
     Args:
@@ -106,7 +106,7 @@ def _file_on_hub(repository: str, name: str) -> str:
         raise OSError(str(error)) from error
 
 
-class BiEncoderEmbedding(_LocalEmbedding):
+class BiEncoderEmbedding(SynchronousEmbedding):
     """Embeds texts and questions with a transformers model, or with one encoder for each (DPR).
 
     For checkpoints that do not say how they are pooled: sentence-transformers would take the mean. Like

@@ -29,6 +29,7 @@ from llama_index.core.llms import (
 from llama_index.core.utils import iter_batch
 from pydantic import Field
 
+from llama_pack_densex.embeddings import SynchronousEmbedding
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.client import Client, background_loop
 from llama_pack_densex.llm.endpoint import Endpoint, embed_texts, in_time
@@ -105,7 +106,7 @@ def at_once(
     return results
 
 
-class CachedEmbedding(BaseEmbedding):
+class CachedEmbedding(SynchronousEmbedding):
     """Wraps an embedding model so that each text is embedded once.
 
     Vectors are stored in SQLite under hashes: no text of a document is written.
@@ -173,12 +174,6 @@ class CachedEmbedding(BaseEmbedding):
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self.embed_queries([query])[0]
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._requested += texts
