@@ -175,7 +175,7 @@ def _parts(line: str, width: int) -> Iterator[str]:
             yield piece  # chop_cells would drop invisible pieces
 
 
-def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
+def hang(text: str, width: int, indent: int, bullet: str) -> str:
     """Wrap text with a hanging indent: further lines are aligned with the text after the bullet."""
     first = " " * indent + bullet
     margin = " " * cell_len(first)

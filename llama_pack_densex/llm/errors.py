@@ -175,7 +175,7 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
     return is_named or (kind == "rejected" and not proven)
 
 
-def refused_parameter(error: BaseException, names: Iterable[str], sent: str = "") -> str:
+def refused_parameter(error: BaseException, names: Iterable[str], sent: str) -> str:
     """Return which of a request's parameters a server does not accept; "" if the error is not about one.
 
     Args:
@@ -242,7 +242,7 @@ def error_text(error: BaseException) -> str:
     return scrub(f"{type(error).__name__}: {error}")
 
 
-def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
+def without_keys(text: str, secrets: Iterable[str]) -> str:
     """Do what `scrub` does for a message of our own, in which a word after "key:" is no key."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         pattern = re.escape(secret)
