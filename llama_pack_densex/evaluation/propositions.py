@@ -40,11 +40,11 @@ _SHOWN = 60  # characters of a passage that the report names
 
 @dataclass(frozen=True)
 class SetScore:
-    """The scores of a passage's propositions against its reference."""
+    """The scores of a passage's propositions against its reference; all are 0 if none were predicted."""
 
-    precision: float
-    recall: float
-    f1: float
+    precision: float = 0.0
+    recall: float = 0.0
+    f1: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,10 @@ def score_propositions(
         raise ValueError(
             f"{name} and {reference} have no passage in common: were the documents split alike?"
         )
-    scores = {metric: dict.fromkeys(expected, 0.0) for metric in ("precision", "recall", "f1")}
+    scored = dict.fromkeys(expected, SetScore())
     for key in shared:
-        score = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
-        for metric, values in scores.items():
-            values[key] = getattr(score, metric)
-    intervals = bootstrap_intervals(scores)
+        scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
+    intervals = bootstrap_intervals(_by_metric(scored))
     language = mode(
         detect_language(passage.text, passage.title) for passage, _ in expected.values()
     )
@@ -161,6 +159,13 @@ def score_propositions(
         missing=_only_in(expected, predictions),
         extra=_only_in(predictions, expected),
     )
+
+
+def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
+    return {
+        metric: {key: getattr(score, metric) for key, score in scores.items()}
+        for metric in ("precision", "recall", "f1")
+    }
 
 
 def _predict(
