@@ -99,6 +99,29 @@ def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
     assert text.split("\n") == [" ".join(column)] * 2
 
 
+def test_characters_of_two_units_move_no_others(tmp_path: Path) -> None:
+    paragraph = [DEVICES[0].replace("休職", "𠮷田"), *DEVICES[1:]]
+    table = table_drawing([["項目", "件"], ["🎉", "12"]], [60, 200, 300], 600, style="ruled")
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*paragraph)) + table])
+    assert text.split("\n\n") == [
+        "".join(paragraph),
+        "| 項目 | 件 |\n| --- | --- |\n| 🎉 | 12 |",
+    ]
+
+
+@pytest.mark.parametrize("turn", ["0 1 -1 0 612 0", "0 -1 1 0 0 792", "-1 0 0 -1 612 792"])
+def test_turned_pages_are_read_as_if_they_were_not(tmp_path: Path, turn: str) -> None:
+    table = table_drawing(
+        [["Year", "Guests"], ["2023", "5200"]], [60, 200, 300], 600, style="ruled"
+    )
+    drawing = f"q {turn} cm {text_drawing(below(*CYCLES))} {table} Q\n"
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n\n") == [
+        " ".join(CYCLES),
+        "| Year | Guests |\n| --- | --- |\n| 2023 | 5200 |",
+    ]
+
+
 def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:
     labels = [
         (60, 700, "Name:"),

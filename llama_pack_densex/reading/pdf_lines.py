@@ -60,6 +60,19 @@ class Box(NamedTuple):
             return -inf
         return max(other.left - self.right, self.left - other.right)
 
+    def turned(self) -> Box:
+        """Return it as if its line, which runs down, ran to the right; lines to the left are then below."""
+        return Box(self.top, -self.right, self.bottom, -self.left)
+
+
+def page_box(rectangle: Sequence[float], turns: int) -> Box:
+    """Return the box of a rectangle (left, bottom, right, top) on a page, turned back by quarters."""
+    left, bottom, right, top = rectangle
+    box = Box(left, -top, right, -bottom)
+    for _ in range(turns):
+        box = box.turned()
+    return box
+
 
 Boxes = Mapping[int, Box]
 """The boxes of characters other than white space, by their places in the page's text."""

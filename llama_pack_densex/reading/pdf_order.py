@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, zip_longest
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, right_of, rows_of
+from llama_pack_densex.reading.pdf_lines import Boxes, Line, Lines, right_of, rows_of
 
 # Upright text
 
@@ -29,11 +29,6 @@ def is_upright(boxes: Boxes) -> bool:
         elif next_box.left > box.x and abs(next_box.y - box.y) < box.size / 3:
             across += 1
     return down > max(across, _LEAST_UPRIGHT)
-
-
-def turned(box: Box) -> Box:
-    """Turn a box of an upright line as if the line ran to the right; lines to its left are then below it."""
-    return Box(box.top, -box.right, box.bottom, -box.left)
 
 
 _READING_SIZE = 0.6  # times the size of lines
