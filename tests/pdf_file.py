@@ -77,6 +77,8 @@ _FONT_ELSEWHERE = (
     "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
 
+_FONT_FOR_CODE = "/F6 << /Type /Font /Subtype /Type1 /BaseFont /Courier >>"
+
 
 def _japanese_fonts(number: int) -> str:
     """Fonts whose file, characters and glyphs are the objects from a number on: F2, upright F3, F4, whose
@@ -163,7 +165,7 @@ def pdf_bytes(
         drawing += drawings[i] if drawings else ""
         objects += [
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
-            f"{_japanese_fonts(font)} >> >> "
+            f"{_japanese_fonts(font)} {_FONT_FOR_CODE} >> >> "
             f"/Annots [{' '.join(fields[i]) if fields else ''}] /Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]

@@ -122,6 +122,32 @@ def test_turned_pages_are_read_as_if_they_were_not(tmp_path: Path, turn: str) ->
     ]
 
 
+def test_raised_digits_stay_in_their_line(tmp_path: Path) -> None:
+    lines = [
+        *below("The room has 10", *CYCLES[1:]),
+        (162, 700, "litres of the air that it would need in all of the time that we may give"),
+    ]
+    drawing = text_drawing(lines[:1]) + text_drawing([(151, 706, "-3")]).replace("12 Tf", "7 Tf")
+    (text,) = pages(tmp_path / "a.pdf", [drawing + text_drawing([lines[-1], *lines[1:-1]])])
+    first = (
+        "The room has 10⁻³ litres of the air that it would need in all of the time that we may give"
+    )
+    assert text == " ".join([first, *CYCLES[1:]])
+
+
+def test_an_indented_line_within_a_sentence_goes_on(tmp_path: Path) -> None:
+    lines = [*below(CYCLES[0]), *below(*CYCLES[1:], left=70, top=686)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text == " ".join(CYCLES)
+
+
+def test_a_paragraph_beside_closer_lines_of_code_is_one_line(tmp_path: Path) -> None:
+    code = [f"print({number})" for number in range(20)]
+    drawing = text_drawing(below(*code, top=600, step=9)).replace("/F1", "/F6")
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*CYCLES, step=16)) + drawing])
+    assert text.split("\n") == [" ".join(CYCLES), *code]
+
+
 def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:
     labels = [
         (60, 700, "Name:"),

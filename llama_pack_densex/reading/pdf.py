@@ -6,7 +6,7 @@ import operator
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Character, read_fields, with_fields
 from llama_pack_densex.reading.pdf_lines import (
+    WIDE_GAP,
     Box,
     Boxes,
     Line,
@@ -142,8 +143,8 @@ def _read_layout(document: Any, page: Any) -> _Layout:
         text_page = page.get_textpage()
     fields = [*read_fields(document, page, turns)]
     frames = [*find_frames(*_rulings(page, turns))]
-    text = _text(text_page)
     box_at = partial(_box_at, text_page, turns)
+    text = _with_superscripts(_text(text_page), box_at)
     may_have_tables = bool(frames) or may_have_columns(text)
     flat_texts = [*_flat_texts(page, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
@@ -197,6 +198,32 @@ def _text(text_page: Any) -> str:
     )
     text = "".join(units).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
+
+
+# not behind a sign such as "−", whose font may be larger
+_MAY_BE_RAISED = re.compile(r"[\w.,;:!?)\]”’。、．](?:(?:\r\n)?[-−]?\d)+")
+_SUPERSCRIPTS = str.maketrans("0123456789-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
+_SMALL = 0.85  # times the size of the characters before
+_RAISED = 0.1
+
+
+def _with_superscripts(text: str, box_at: Callable[[int], Box]) -> str:
+    """Return a text with raised digits as such: without that, 10⁵ would be 105."""
+    signs = [*text]
+    for match in _MAY_BE_RAISED.finditer(text):
+        base = last = box_at(match.start())
+        for place in range(match.start() + 1, match.end()):
+            if text[place].isspace():
+                continue
+            box = box_at(place)
+            is_small = box.size < _SMALL * base.size
+            is_raised = base.bottom - box.bottom > _RAISED * base.size
+            if is_small and is_raised and box.follows(last, WIDE_GAP):
+                signs[place] = text[place].translate(_SUPERSCRIPTS)
+            else:
+                base = box
+            last = box
+    return "".join(signs)
 
 
 def _turns(text_page: Any) -> int:

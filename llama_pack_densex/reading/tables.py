@@ -118,7 +118,7 @@ def pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 # The names of columns
 
 _FIGURE = re.compile(
-    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?"
+    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?[¹²³⁰-⁹]*"
 )
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _UNIT = re.compile(
