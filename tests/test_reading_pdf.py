@@ -373,6 +373,75 @@ def test_a_table_of_texts_is_read_row_by_row(tmp_path: Path, rows: list[tuple[st
     assert text.split("\n") == [" ".join(row) for row in rows]
 
 
+def rules(*ys: float, left: float = 60, right: float = 400) -> str:
+    """Horizontal lines of the same ends."""
+    return "".join(f"{left} {y} m {right} {y} l S\n" for y in ys)
+
+
+CROPS = [
+    ("Crop", "Advantage", "Problem"),
+    ("Leek", "It is free", "It settles"),
+    ("Carrot", "It is light", "Mice like it, and so"),
+    ("", "", "do the rabbits"),
+    ("Celeriac", "It is local", "It takes water"),
+]
+
+
+def crops(*ys: float) -> str:
+    """The lines of a table at the given heights."""
+    cells = zip(ys, CROPS, strict=True)
+    return text_drawing(
+        [
+            (x, y, text)
+            for y, row in cells
+            for x, text in zip((60, 140, 240), row, strict=True)
+            if text
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "ruled"),
+    [
+        ((700, 680, 666, 652, 638), (715, 695, 630)),  # as LaTeX's booktabs
+        ((700, 676, 652, 638, 614), (715, 692, 606)),  # rows farther apart than lines
+        (
+            (700, 672, 644, 630, 602),
+            (690, 662, 620, 592),
+        ),  # a line below each row, as on many web pages
+    ],
+)
+def test_a_table_with_horizontal_lines_alone(
+    tmp_path: Path, lines: tuple[float, ...], ruled: tuple[float, ...]
+) -> None:
+    above = text_drawing([(60, 730, "What the stores are filled with was asked in 2024:")])
+    (text,) = pages(tmp_path / "a.pdf", [above + crops(*lines) + rules(*ruled)])
+    assert text.split("\n\n")[1].split("\n") == [
+        "| Crop | Advantage | Problem |",
+        "| --- | --- | --- |",
+        "| Leek | It is free | It settles |",
+        "| Carrot | It is light | Mice like it, and so do the rabbits |",
+        "| Celeriac | It is local | It takes water |",
+    ]
+
+
+def test_text_between_the_lines_of_two_tables_is_in_neither(tmp_path: Path) -> None:
+    drawing = crops(700, 680, 666, 652, 638) + text_drawing(below(*CYCLES, top=600))
+    drawing += crops(500, 480, 466, 452, 438) + rules(715, 695, 630, 515, 495, 430)
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert [block.split("\n")[0] for block in text.split("\n\n")] == [
+        "| Crop | Advantage | Problem |",
+        " ".join(CYCLES),
+        "| Crop | Advantage | Problem |",
+    ]
+
+
+def test_columns_of_prose_between_lines_are_no_table(tmp_path: Path) -> None:
+    drawing = text_drawing(across(TOWER, MARKET)) + rules(670, 580, 560, left=40, right=560)
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n") == [*TOWER, *MARKET]
+
+
 def test_upright_lines_are_read_from_the_right_and_tier_by_tier(tmp_path: Path) -> None:
     upper = ["いつもお世話になって", "おります。来月から", "本社は京都に移る。"]
     lower = ["二段目はここから始", "まり、左に向かって", "進んでいきます。"]

@@ -37,6 +37,7 @@ from llama_pack_densex.reading.pdf_tables import (
     PdfTable,
     Ruling,
     find_frames,
+    find_rules,
     find_tables,
     may_have_columns,
 )
@@ -142,10 +143,12 @@ def _read_layout(document: Any, page: Any) -> _Layout:
         page.set_rotation(rotation)
         text_page = page.get_textpage()
     fields = [*read_fields(document, page, turns)]
-    frames = [*find_frames(*_rulings(page, turns))]
+    across, down = _rulings(page, turns)
+    frames = [*find_frames(across, down)]
+    rules = find_rules(across, down)
     box_at = partial(_box_at, text_page, turns)
     text = _with_superscripts(_text(text_page), box_at)
-    may_have_tables = bool(frames) or may_have_columns(text)
+    may_have_tables = bool(frames or rules) or may_have_columns(text)
     flat_texts = [*_flat_texts(page, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
     boxes: Boxes = {}
@@ -159,7 +162,7 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     boxes = _boxes_of(characters) if boxes else {}
     tables: list[PdfTable] = []
     if may_have_tables:
-        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, characters))
+        tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
     return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
 
 

@@ -69,7 +69,7 @@ def reading_order(lines: Lines, upright: bool) -> list[list[Line]]:
         return ordered
     numbers = {line: number for number, line in enumerate(lines)}
     for columns in _regions(lines):
-        if not upright and not _are_prose(columns):
+        if not upright and not are_prose(columns):
             continue
         rows = [*chain(*map(rows_of, columns))]
         places = [numbers[line] for line in chain(*rows)]
@@ -137,7 +137,7 @@ def _left(column: Lines) -> float:
     return min(line.box.left for line in column)
 
 
-def _are_prose(columns: _Columns) -> bool:
+def are_prose(columns: _Columns) -> bool:
     """Return whether text flows down each of several columns, and not across them as in a table."""
     if len(columns) < 2 or sum(map(len, columns)) < _LEAST_LINES_IN_ALL:
         return False
