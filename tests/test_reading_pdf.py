@@ -99,6 +99,16 @@ def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
     assert text.split("\n") == [" ".join(column)] * 2
 
 
+@pytest.mark.parametrize("title", ["glp_exact -- what it does", '"GLP exact": What it does?'])
+def test_a_heading_has_the_letters_of_its_bookmark(tmp_path: Path, title: str) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(
+        pdf_bytes(["2.8.2 glp exact - What it does"], bookmarks=[(title, 0), ("?", 0)])
+    )
+    (document,) = read_file(file, file.name)
+    assert document.text == "# 2.8.2 glp exact - What it does"
+
+
 def test_characters_of_two_units_move_no_others(tmp_path: Path) -> None:
     paragraph = [DEVICES[0].replace("休職", "𠮷田"), *DEVICES[1:]]
     table = table_drawing([["項目", "件"], ["🎉", "12"]], [60, 200, 300], 600, style="ruled")

@@ -440,11 +440,16 @@ def _sections_begun(document: Any) -> defaultdict[int, list[list[str]]]:
 
 
 def _with_heading(text: str, path: Sequence[str]) -> str:
-    """Make a heading of a section's title on a page, which may have several lines and a number before it."""
-    title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
+    """Make a heading of a section's title on a page, which may have several lines and a number before it.
+
+    Only its letters and digits are compared: a page may have other quotes or dashes, or lines drawn for "_".
+    """
+    title = r"[\W_]*".join(filter(str.isalnum, path[-1]))
+    if not title:
+        return text
     marks = "#" * min(len(path), 6)
     return re.sub(
-        rf"(?m)^{_SECTION}{title}[ \t]*$",
+        rf"(?m)^{_SECTION}[^\w\n]*(?i:{title})[^\w\n]*$",
         lambda match: f"{marks} {on_one_line(match[0])}",
         text,
         count=1,
