@@ -145,6 +145,17 @@ def test_raised_digits_stay_in_their_line(tmp_path: Path) -> None:
     assert text == " ".join([first, *CYCLES[1:]])
 
 
+def test_lines_in_a_font_without_height_are_joined(tmp_path: Path) -> None:
+    lines = [CYCLES[0], CYCLES[1], "people" + CYCLES[2][7:], CYCLES[3]]
+    codes = [line.encode("utf-16-be").hex() for line in lines]
+    drawing = "".join(
+        f"BT /F7 10 Tf 60 {700 - 14 * number} Td <{code}> Tj ET\n"
+        for number, code in enumerate(codes)
+    )
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text == " ".join(lines)
+
+
 def test_an_indented_line_within_a_sentence_goes_on(tmp_path: Path) -> None:
     lines = [*below(CYCLES[0]), *below(*CYCLES[1:], left=70, top=686)]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])

@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from ctypes import c_float, create_string_buffer
+from ctypes import c_double, c_float, create_string_buffer
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -146,10 +146,20 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     across, down = _rulings(page, turns)
     frames = [*find_frames(across, down)]
     rules = find_rules(across, down)
-    box_at = partial(_box_at, text_page, turns)
-    text = _with_superscripts(_text(text_page), box_at)
+    text_objects = [*page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT])]
+    with_metrics = sum(map(_has_metrics, text_objects))
+    find_rectangle = _rectangle if 2 * with_metrics > len(text_objects) else _rectangle_by_size
+
+    def box_at(place: int) -> Box:
+        return page_box(find_rectangle(text_page, place), turns)
+
+    def baseline_at(place: int) -> float:
+        x, y = _origin(text_page, place)
+        return page_box((x, y, x, y), turns).bottom
+
+    text = _with_superscripts(_text(text_page), box_at, baseline_at)
     may_have_tables = bool(frames or rules) or may_have_columns(text)
-    flat_texts = [*_flat_texts(page, text_page)]
+    flat_texts = [*_flat_texts(text_objects, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
     boxes: Boxes = {}
     if has_shape:  # this takes as long as everything else
@@ -207,37 +217,81 @@ def _text(text_page: Any) -> str:
 _MAY_BE_RAISED = re.compile(r"[\w.,;:!?)\]”’。、．](?:(?:\r\n)?[-−]?\d)+")
 _SUPERSCRIPTS = str.maketrans("0123456789-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
 _SMALL = 0.85  # times the size of the characters before
-_RAISED = 0.1
+_RAISED = 0.15
 
 
-def _with_superscripts(text: str, box_at: Callable[[int], Box]) -> str:
+def _with_superscripts(
+    text: str,
+    box_at: Callable[[int], Box],
+    baseline_at: Callable[[int], float],
+) -> str:
     """Return a text with raised digits as such: without that, 10⁵ would be 105."""
+
+    def is_raised(place: int, base: int) -> bool:
+        size = box_at(base).size
+        is_small = box_at(place).size < _SMALL * size
+        return is_small and baseline_at(base) - baseline_at(place) > _RAISED * size
+
     signs = [*text]
     for match in _MAY_BE_RAISED.finditer(text):
-        base = last = box_at(match.start())
-        for place in range(match.start() + 1, match.end()):
+        base = last = match.start()
+        for place in range(base + 1, match.end()):
             if text[place].isspace():
                 continue
-            box = box_at(place)
-            is_small = box.size < _SMALL * base.size
-            is_raised = base.bottom - box.bottom > _RAISED * base.size
-            if is_small and is_raised and box.follows(last, WIDE_GAP):
+            if box_at(place).follows(box_at(last), WIDE_GAP) and is_raised(place, base):
                 signs[place] = text[place].translate(_SUPERSCRIPTS)
             else:
-                base = box
-            last = box
+                base = place
+            last = place
     return "".join(signs)
+
+
+_EVERY = 8  # characters; enough to tell how a page is turned
 
 
 def _turns(text_page: Any) -> int:
     """Return by how many quarters most characters of a page are turned clockwise, as for a wide table."""
-    places = range(text_page.count_chars())
+    places = range(0, text_page.count_chars(), _EVERY)
     angles = [raw.FPDFText_GetCharAngle(text_page, place) for place in places]
     return round(median(angles) / (pi / 2)) if angles else 0
 
 
-def _box_at(text_page: Any, turns: int, place: int) -> Box:
-    return page_box(text_page.get_charbox(place, loose=True), turns)
+_Rectangle = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
+
+_ABOVE = 0.9  # of the size of a font; what its characters take up above their baseline
+_BELOW = 0.2
+
+
+def _has_metrics(text_object: Any) -> bool:
+    """Return whether the font of a text has a height; fonts in files by LibreOffice 7 have not all of it."""
+    descent = c_float()
+    raw.FPDFFont_GetDescent(raw.FPDFTextObj_GetFont(text_object), 1, descent)
+    return descent.value < 0
+
+
+def _rectangle(text_page: Any, place: int) -> _Rectangle:
+    left, bottom, right, top = text_page.get_charbox(place, loose=True)
+    return left, bottom, right, top
+
+
+def _rectangle_by_size(text_page: Any, place: int) -> _Rectangle:
+    """Return the rectangle of a character, as high as the size of its font tells."""
+    left, bottom, right, top = _rectangle(text_page, place)
+    x, y = _origin(text_page, place)
+    matrix = raw.FS_MATRIX()
+    raw.FPDFText_GetMatrix(text_page, place, matrix)
+    size = raw.FPDFText_GetFontSize(text_page, place)
+    xs = (x + _ABOVE * size * matrix.c, x - _BELOW * size * matrix.c)
+    ys = (y + _ABOVE * size * matrix.d, y - _BELOW * size * matrix.d)
+    return min(left, *xs), min(bottom, *ys), max(right, *xs), max(top, *ys)
+
+
+def _origin(text_page: Any, place: int) -> tuple[float, float]:
+    x = c_double()
+    y = c_double()
+    raw.FPDFText_GetCharOrigin(text_page, place, x, y)
+    return x.value, y.value
 
 
 # Text without shapes
@@ -246,9 +300,9 @@ _FLAT = 0.1  # points; visible characters are higher
 _ONE_CHARACTER = 4  # bytes, with the NUL at its end
 
 
-def _flat_texts(page: Any, text_page: Any) -> Iterator[Any]:
+def _flat_texts(text_objects: Iterable[Any], text_page: Any) -> Iterator[Any]:
     """Yield text objects whose characters have no height: OCR text of a scan, or text in a missing font."""
-    for text_object in page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]):
+    for text_object in text_objects:
         left, bottom, right, top = text_object.get_bounds()
         if left == right or top - bottom >= _FLAT:
             continue
