@@ -304,7 +304,10 @@ def _ruled_stretches(
         if len(stretch) > 1:
             first = stretch[0][0]
             over = lines[: lines.index(first)]
-            header = _header_above(over, ys[rules_above(first) - 1])
+            number = rules_above(first) - 1
+            header = _header_above(
+                [line for line in over if rules_above(line) == number], ys[number]
+            )
             header, *body = [header, *stretch] if header else stretch
             yield header, body
 
@@ -319,7 +322,9 @@ def _header_above(lines: Sequence[_Line], y: float) -> _Band:
     header: _Band = []
     for line in reversed(lines):
         box = line[0].box
-        if not 0 < y - box.y < (_FROM_RULE + 0.5) * box.size:
+        is_near = y - box.bottom < _FROM_RULE * box.size
+        is_above = len(line) == 1 and len(header) > 0 and len(header[0]) > 1
+        if is_above or not is_near:
             break
         header.insert(0, line)
         y = box.top
