@@ -156,6 +156,12 @@ def test_lines_in_a_font_without_height_are_joined(tmp_path: Path) -> None:
     assert text == " ".join(lines)
 
 
+def test_an_amount_at_the_beginning_of_a_line_is_no_section(tmp_path: Path) -> None:
+    lines = [CYCLES[0], "6.1 hours" + CYCLES[1][4:-4], *CYCLES[2:]]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
+    assert text == " ".join(lines)
+
+
 def test_an_indented_line_within_a_sentence_goes_on(tmp_path: Path) -> None:
     lines = [*below(CYCLES[0]), *below(*CYCLES[1:], left=70, top=686)]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])

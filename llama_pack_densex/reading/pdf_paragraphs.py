@@ -37,7 +37,7 @@ _USUAL_LETTER = 0.45  # the width of a letter, or of half a wide one
 _WIDE_GAPS = 1.4
 _LEAST_SHARE = 0.12  # minimum share of lines that reach the margin
 _DASHES = "–—"
-_MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
+_MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s(?![a-z])|[A-Z]\.\d")
 _NUMBERED = re.compile(r"^\d+\s")  # lines of code, or rows of figures
 _CONTENTS = re.compile(r"(?:[.．…‥・·] ?){4}|\s[\divx]{1,4}$")
 
