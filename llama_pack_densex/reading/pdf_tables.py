@@ -303,11 +303,9 @@ def _ruled_stretches(
     for stretch in runs(ruled, lambda run, band: _has_cells(run[-1]) and _has_cells(band)):
         if len(stretch) > 1:
             first = stretch[0][0]
-            over = lines[: lines.index(first)]
             number = rules_above(first) - 1
-            header = _header_above(
-                [line for line in over if rules_above(line) == number], ys[number]
-            )
+            over = [line for line in lines if rules_above(line) == number]
+            header = _header_above(over, ys[number])
             header, *body = [header, *stretch] if header else stretch
             yield header, body
 
@@ -343,30 +341,22 @@ def _columns_of(lines: Iterable[_Line]) -> _Columns:
 
 def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterator[_Band]:
     """Yield the lines of each row: those of a band, or of a part of it if the bands have several rows."""
-    is_in_label = partial(_begins_with, columns)
-    labels = [sum(map(is_in_label, band)) for band in bands]
-    if (
-        max(labels, default=0) <= _MOST_LINES_OF_LABEL
-        and sum(count <= 1 for count in labels) > len(bands) / 2
-    ):
+    labels = [sum(_begins_with(columns, line) for line in band) for band in bands]
+    are_rows = sum(count <= 1 for count in labels) > len(bands) / 2
+    if are_rows and max(labels) <= _MOST_LINES_OF_LABEL:
         yield from bands
         return
-    steps = [below[0].box.y - above[0].box.y for band in bands for above, below in pairwise(band)]
-    close = _FARTHER * min(steps, default=0)
-    near = [
-        below
-        for band in bands
-        for above, below in pairwise(band)
-        if below[0].box.y - above[0].box.y < close
-    ]
-    are_wraps = (
-        len(near) < len(steps) and sum(len(line) < len(columns) for line in near) > len(near) / 2
-    )
+    pairs = [*chain(*map(pairwise, bands))]
+    close = _FARTHER * min((_distance(*pair) for pair in pairs), default=0)
+    near = [below for above, below in pairs if _distance(above, below) < close]
+    are_partial = sum(len(line) < len(columns) for line in near) > len(near) / 2
+    are_wraps = are_partial and len(near) < len(pairs)
 
     def goes_on(row: _Band, line: _Line) -> bool:
         if are_wraps:
-            return line[0].box.y - row[-1][0].box.y < close
-        return not is_in_label(line) and not any(is_figure(piece.text) for piece in line)
+            return _distance(row[-1], line) < close
+        has_figure = any(is_figure(piece.text) for piece in line)
+        return not has_figure and not _begins_with(columns, line)
 
     for band in bands:
         yield from runs(band, goes_on)
@@ -375,6 +365,10 @@ def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterator[_Band]:
 def _begins_with(columns: _Columns, line: _Line) -> bool:
     """Return whether a line has text in the first column."""
     return _numbers(line[0], columns)[0] == 0
+
+
+def _distance(above: _Line, below: _Line) -> float:
+    return below[0].box.y - above[0].box.y
 
 
 # Tables without lines
