@@ -59,6 +59,14 @@ _SQUARE = (
     "907cc160c360c3bc06e26024c008166102da0691614237166c930d5c8e198845802423986601ba8d014842742bfcff0f"
     "21ff3f44b287176c0bcc7540fde2828a8236cc0529cc07fe3830300000cabc30a6"
 )
+# One without height of its own: glyph 1 is above the line, glyph 2 also below it.
+_LOW_AND_DEEP = (
+    "78da63606460606067706060623048cfa94c0be6b2068a307200458d32521353f47396c401d935406c96011460fccaf80dc8"
+    "de02c42a19b925158c5f1840e0071073e4e4272732f0304802f583c43872132b0a185819d880ec1b40ac50905f5cc2c00c92"
+    "62b401f1c1ca8078e7b58751f1fc365f1998995f80649f1b6c7442d0ffd918bf806d6106ba11021819608c2f50122e0257c1"
+    "08d6c1029561624057f00589037233234414280e74a1a1a0a22088fd8f07240e7501505c142cfe8be9dd5f2106b0f9780100"
+    "5ccb31a4"
+)
 _TO_UNICODE = (
     "begincmap 1 begincodespacerange <0000> <ffff> endcodespacerange "
     "1 beginbfrange <0000> <ffff> <0000> endbfrange endcmap"
@@ -77,15 +85,20 @@ _FONT_ELSEWHERE = (
     "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
 
+_FONT_FOR_CODE = "/F6 << /Type /Font /Subtype /Type1 /BaseFont /Courier >>"
+
 
 def _japanese_fonts(number: int) -> str:
     """Fonts whose file, characters and glyphs are the objects from a number on: F2, upright F3, F4, whose
-    glyphs have no shapes, and F5, which is not embedded."""
+    glyphs have no shapes, F5, which is not embedded, and F7, which has no height."""
     objects = {"file": number, "unicode": number + 1}
     across = _JAPANESE_FONT.format(direction="H", glyphs=number + 2, **objects)
     upright = _JAPANESE_FONT.format(direction="V", glyphs=number + 2, **objects)
     shapeless = _JAPANESE_FONT.format(direction="H", glyphs=number + 3, **objects)
-    return f"/F2 {across} /F3 {upright} /F4 {shapeless} /F5 {_FONT_ELSEWHERE}"
+    objects["file"] = number + 4
+    low = _JAPANESE_FONT.format(direction="H", glyphs=number + 5, **objects)
+    low = low.replace("880 /Descent -120", "0 /Descent 0").replace("/DW 1000", "/DW 500")
+    return f"/F2 {across} /F3 {upright} /F4 {shapeless} /F5 {_FONT_ELSEWHERE} /F7 {low}"
 
 
 def _stream(content: bytes) -> str:
@@ -149,7 +162,7 @@ def pdf_bytes(
         fields: The form fields of each page, as `form_field` makes them.
     """
     font = 4 + 2 * len(pages)
-    outline = font + 4
+    outline = font + 6
     labels = f" /Outlines {outline} 0 R" if bookmarks else ""
     labels += " /AcroForm << /Fields [] >>" if fields else ""
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
@@ -163,7 +176,7 @@ def pdf_bytes(
         drawing += drawings[i] if drawings else ""
         objects += [
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
-            f"{_japanese_fonts(font)} >> >> "
+            f"{_japanese_fonts(font)} {_FONT_FOR_CODE} >> >> "
             f"/Annots [{' '.join(fields[i]) if fields else ''}] /Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]
@@ -172,6 +185,8 @@ def pdf_bytes(
         _stream(_TO_UNICODE.encode()),
         _stream(b"\0\1" * 65_536),
         _stream(b"\0\0" * 65_536),
+        _stream(zlib.decompress(bytes.fromhex(_LOW_AND_DEEP))),
+        _stream(b"".join(b"\0\2" if chr(code) in "py" else b"\0\1" for code in range(65_536))),
     ]
     if bookmarks:
         last = outline + len(bookmarks)

@@ -99,6 +99,82 @@ def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
     assert text.split("\n") == [" ".join(column)] * 2
 
 
+@pytest.mark.parametrize("title", ["glp_exact -- what it does", '"GLP exact": What it does?'])
+def test_a_heading_has_the_letters_of_its_bookmark(tmp_path: Path, title: str) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(
+        pdf_bytes(["2.8.2 glp exact - What it does"], bookmarks=[(title, 0), ("?", 0)])
+    )
+    (document,) = read_file(file, file.name)
+    assert document.text == "# 2.8.2 glp exact - What it does"
+
+
+def test_characters_of_two_units_move_no_others(tmp_path: Path) -> None:
+    paragraph = [DEVICES[0].replace("休職", "𠮷田"), *DEVICES[1:]]
+    table = table_drawing([["項目", "件"], ["🎉", "12"]], [60, 200, 300], 600, style="ruled")
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*paragraph)) + table])
+    assert text.split("\n\n") == [
+        "".join(paragraph),
+        "| 項目 | 件 |\n| --- | --- |\n| 🎉 | 12 |",
+    ]
+
+
+@pytest.mark.parametrize("turn", ["0 1 -1 0 612 0", "0 -1 1 0 0 792", "-1 0 0 -1 612 792"])
+def test_turned_pages_are_read_as_if_they_were_not(tmp_path: Path, turn: str) -> None:
+    table = table_drawing(
+        [["Year", "Guests"], ["2023", "5200"]], [60, 200, 300], 600, style="ruled"
+    )
+    drawing = f"q {turn} cm {text_drawing(below(*CYCLES))} {table} Q\n"
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n\n") == [
+        " ".join(CYCLES),
+        "| Year | Guests |\n| --- | --- |\n| 2023 | 5200 |",
+    ]
+
+
+def test_raised_digits_stay_in_their_line(tmp_path: Path) -> None:
+    lines = [
+        *below("The room has 10", *CYCLES[1:]),
+        (162, 700, "litres of the air that it would need in all of the time that we may give"),
+    ]
+    drawing = text_drawing(lines[:1]) + text_drawing([(151, 706, "-3")]).replace("12 Tf", "7 Tf")
+    (text,) = pages(tmp_path / "a.pdf", [drawing + text_drawing([lines[-1], *lines[1:-1]])])
+    first = (
+        "The room has 10⁻³ litres of the air that it would need in all of the time that we may give"
+    )
+    assert text == " ".join([first, *CYCLES[1:]])
+
+
+def test_lines_in_a_font_without_height_are_joined(tmp_path: Path) -> None:
+    lines = [CYCLES[0], CYCLES[1], "people" + CYCLES[2][7:], CYCLES[3]]
+    codes = [line.encode("utf-16-be").hex() for line in lines]
+    drawing = "".join(
+        f"BT /F7 10 Tf 60 {700 - 14 * number} Td <{code}> Tj ET\n"
+        for number, code in enumerate(codes)
+    )
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text == " ".join(lines)
+
+
+def test_an_amount_at_the_beginning_of_a_line_is_no_section(tmp_path: Path) -> None:
+    lines = [CYCLES[0], "6.1 hours" + CYCLES[1][4:-4], *CYCLES[2:]]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
+    assert text == " ".join(lines)
+
+
+def test_an_indented_line_within_a_sentence_goes_on(tmp_path: Path) -> None:
+    lines = [*below(CYCLES[0]), *below(*CYCLES[1:], left=70, top=686)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text == " ".join(CYCLES)
+
+
+def test_a_paragraph_beside_closer_lines_of_code_is_one_line(tmp_path: Path) -> None:
+    code = [f"print({number})" for number in range(20)]
+    drawing = text_drawing(below(*code, top=600, step=9)).replace("/F1", "/F6")
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*CYCLES, step=16)) + drawing])
+    assert text.split("\n") == [" ".join(CYCLES), *code]
+
+
 def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:
     labels = [
         (60, 700, "Name:"),
@@ -322,6 +398,76 @@ def test_a_table_of_texts_is_read_row_by_row(tmp_path: Path, rows: list[tuple[st
     columns = [list(column) for column in zip(*rows, strict=True)]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(across(*columns))])
     assert text.split("\n") == [" ".join(row) for row in rows]
+
+
+def rules(*ys: float, left: float = 60, right: float = 400) -> str:
+    """Horizontal lines of the same ends."""
+    return "".join(f"{left} {y} m {right} {y} l S\n" for y in ys)
+
+
+CROPS = [
+    ("Crop", "Advantage", "Problem"),
+    ("Leek", "It is free", "It settles"),
+    ("Carrot", "It is light", "Mice like it, and so"),
+    ("", "", "do the rabbits"),
+    ("Celeriac", "It is local", "It takes water"),
+]
+
+
+def crops(*ys: float) -> str:
+    """The lines of a table at the given heights."""
+    cells = zip(ys, CROPS, strict=True)
+    return text_drawing(
+        [
+            (x, y, text)
+            for y, row in cells
+            for x, text in zip((60, 140, 240), row, strict=True)
+            if text
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "ruled"),
+    [
+        ((700, 680, 666, 652, 638), (715, 695, 630)),  # as LaTeX's booktabs
+        ((700, 676, 652, 638, 614), (715, 692, 606)),  # rows farther apart than lines
+        (
+            (700, 672, 644, 630, 602),
+            (690, 662, 620, 592),
+        ),  # a line below each row, as on many web pages
+    ],
+)
+def test_a_table_with_horizontal_lines_alone(
+    tmp_path: Path, lines: tuple[float, ...], ruled: tuple[float, ...]
+) -> None:
+    above = text_drawing([(60, 730, "What the stores are filled with was asked in 2024:")])
+    (text,) = pages(tmp_path / "a.pdf", [above + crops(*lines) + rules(*ruled)])
+    assert text.split("\n\n")[1].split("\n") == [
+        "| Crop | Advantage | Problem |",
+        "| --- | --- | --- |",
+        "| Leek | It is free | It settles |",
+        "| Carrot | It is light | Mice like it, and so do the rabbits |",
+        "| Celeriac | It is local | It takes water |",
+    ]
+
+
+@pytest.mark.parametrize("below_first", [(515, 495, 430), (495, 475, 430)])
+def test_text_between_the_lines_of_two_tables_is_in_neither(
+    tmp_path: Path, below_first: tuple[float, ...]
+) -> None:
+    drawing = crops(700, 680, 666, 652, 638) + text_drawing(below(*CYCLES, *CYCLES, top=616))
+    drawing += crops(500, 480, 466, 452, 438) + rules(715, 695, 630, *below_first)
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    first, prose, second = text.split("\n\n")
+    assert first == second
+    assert prose.split("\n") == [" ".join(CYCLES)] * 2
+
+
+def test_columns_of_prose_between_lines_are_no_table(tmp_path: Path) -> None:
+    drawing = text_drawing(across(TOWER, MARKET)) + rules(670, 580, 560, left=40, right=560)
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n") == [*TOWER, *MARKET]
 
 
 def test_upright_lines_are_read_from_the_right_and_tier_by_tier(tmp_path: Path) -> None:

@@ -6,26 +6,38 @@ import operator
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from ctypes import c_float, create_string_buffer
+from ctypes import c_double, c_float, create_string_buffer
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
+from math import pi
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Character, read_fields, with_fields
-from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, around, find_lines
-from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
+from llama_pack_densex.reading.pdf_lines import (
+    WIDE_GAP,
+    Box,
+    Boxes,
+    Line,
+    Lines,
+    around,
+    find_lines,
+    page_box,
+)
+from llama_pack_densex.reading.pdf_order import is_upright, reading_order, without_readings
 from llama_pack_densex.reading.pdf_paragraphs import find_wraps
 from llama_pack_densex.reading.pdf_tables import (
     PdfTable,
     Ruling,
     find_frames,
+    find_rules,
     find_tables,
     may_have_columns,
 )
@@ -83,8 +95,8 @@ class _Layout:
 
     Args:
         text: Its text, with the values of its form fields.
-        boxes: The boxes of its characters; empty if they are unknown, or not needed, since the lines are in
-            order and there are no tables.
+        boxes: The boxes of its characters; empty if they are not needed, since the lines are in order and
+            there are no tables.
         tables: Its tables.
         wraps: Replacements for the characters at line ends within paragraphs.
         has_fonts: Whether all fonts are available; without its font, PDFium leaves out characters.
@@ -125,23 +137,42 @@ def _page_texts(document: Any, file: Path) -> Iterator[str]:
 
 def _read_layout(document: Any, page: Any) -> _Layout:
     text_page = page.get_textpage()
-    fields = [*read_fields(document, page)]
-    frames = [*find_frames(*_rulings(page))]
-    text = text_page.get_text_range()
-    is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
-    may_have_tables = bool(frames) or may_have_columns(text)
-    flat_texts = [*_flat_texts(page, text_page)]
-    has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page)
-    boxes: Boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
+    turns = _turns(text_page)
+    rotation = -90 * turns % 360
+    if page.get_rotation() != rotation:  # then the text may be in reverse order
+        page.set_rotation(rotation)
+        text_page = page.get_textpage()
+    fields = [*read_fields(document, page, turns)]
+    across, down = _rulings(page, turns)
+    frames = [*find_frames(across, down)]
+    rules = find_rules(across, down)
+    text_objects = [*page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT])]
+    with_metrics = sum(map(_has_metrics, text_objects))
+    find_rectangle = _rectangle if 2 * with_metrics > len(text_objects) else _rectangle_by_size
+
+    def box_at(place: int) -> Box:
+        return page_box(find_rectangle(text_page, place), turns)
+
+    def baseline_at(place: int) -> float:
+        x, y = _origin(text_page, place)
+        return page_box((x, y, x, y), turns).bottom
+
+    text = _with_superscripts(_text(text_page), box_at, baseline_at)
+    may_have_tables = bool(frames or rules) or may_have_columns(text)
+    flat_texts = [*_flat_texts(text_objects, text_page)]
+    has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
+    boxes: Boxes = {}
+    if has_shape:  # this takes as long as everything else
+        boxes = {place: box_at(place) for place, sign in enumerate(text) if not sign.isspace()}
     wraps: dict[int, str] = {}
-    if is_mapped and not fields:
-        wraps = find_wraps(text, partial(_box_at, text_page), partial(_has_code_font, text_page))
+    if not fields:
+        wraps = find_wraps(text, box_at, partial(_has_code_font, text_page))
     characters = with_fields(text, boxes, fields)
     text = "".join(character.sign for character in characters)
     boxes = _boxes_of(characters) if boxes else {}
     tables: list[PdfTable] = []
     if may_have_tables:
-        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, characters))
+        tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
     return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
 
 
@@ -170,15 +201,97 @@ def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
     return re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
 
 
-def _boxes(text_page: Any, text: str) -> dict[int, Box]:
-    """Return the boxes of a page's characters, from its top left; this takes as long as everything else."""
-    places = (place for place, character in enumerate(text) if not character.isspace())
-    return {place: _box_at(text_page, place) for place in places}
+def _text(text_page: Any) -> str:
+    """Return the text of a page, in which each character has the place that it has for PDFium.
+
+    One that takes up two places in UTF-16 (an emoji, 𠮷) is followed by a filler, which is removed later.
+    """
+    units = map(
+        chr, map(partial(raw.FPDFText_GetUnicode, text_page), range(text_page.count_chars()))
+    )
+    text = "".join(units).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
 
 
-def _box_at(text_page: Any, place: int) -> Box:
+# not behind a sign such as "−", whose font may be larger
+_MAY_BE_RAISED = re.compile(r"[\w.,;:!?)\]”’。、．](?:(?:\r\n)?[-−]?\d)+")
+_SUPERSCRIPTS = str.maketrans("0123456789-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
+_SMALL = 0.85  # times the size of the characters before
+_RAISED = 0.15
+
+
+def _with_superscripts(
+    text: str,
+    box_at: Callable[[int], Box],
+    baseline_at: Callable[[int], float],
+) -> str:
+    """Return a text with raised digits as such: without that, 10⁵ would be 105."""
+
+    def is_raised(place: int, base: int) -> bool:
+        size = box_at(base).size
+        is_small = box_at(place).size < _SMALL * size
+        return is_small and baseline_at(base) - baseline_at(place) > _RAISED * size
+
+    signs = [*text]
+    for match in _MAY_BE_RAISED.finditer(text):
+        base = last = match.start()
+        for place in range(base + 1, match.end()):
+            if text[place].isspace():
+                continue
+            if box_at(place).follows(box_at(last), WIDE_GAP) and is_raised(place, base):
+                signs[place] = text[place].translate(_SUPERSCRIPTS)
+            else:
+                base = place
+            last = place
+    return "".join(signs)
+
+
+_EVERY = 8  # characters; enough to tell how a page is turned
+
+
+def _turns(text_page: Any) -> int:
+    """Return by how many quarters most characters of a page are turned clockwise, as for a wide table."""
+    places = range(0, text_page.count_chars(), _EVERY)
+    angles = [raw.FPDFText_GetCharAngle(text_page, place) for place in places]
+    return round(median(angles) / (pi / 2)) if angles else 0
+
+
+_Rectangle = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
+
+_ABOVE = 0.9  # of the size of a font; what its characters take up above their baseline
+_BELOW = 0.2
+
+
+def _has_metrics(text_object: Any) -> bool:
+    """Return whether the font of a text has a height; fonts in files by LibreOffice 7 have not all of it."""
+    descent = c_float()
+    raw.FPDFFont_GetDescent(raw.FPDFTextObj_GetFont(text_object), 1, descent)
+    return descent.value < 0
+
+
+def _rectangle(text_page: Any, place: int) -> _Rectangle:
     left, bottom, right, top = text_page.get_charbox(place, loose=True)
-    return Box(left, -top, right, -bottom)
+    return left, bottom, right, top
+
+
+def _rectangle_by_size(text_page: Any, place: int) -> _Rectangle:
+    """Return the rectangle of a character, as high as the size of its font tells."""
+    left, bottom, right, top = _rectangle(text_page, place)
+    x, y = _origin(text_page, place)
+    matrix = raw.FS_MATRIX()
+    raw.FPDFText_GetMatrix(text_page, place, matrix)
+    size = raw.FPDFText_GetFontSize(text_page, place)
+    xs = (x + _ABOVE * size * matrix.c, x - _BELOW * size * matrix.c)
+    ys = (y + _ABOVE * size * matrix.d, y - _BELOW * size * matrix.d)
+    return min(left, *xs), min(bottom, *ys), max(right, *xs), max(top, *ys)
+
+
+def _origin(text_page: Any, place: int) -> tuple[float, float]:
+    x = c_double()
+    y = c_double()
+    raw.FPDFText_GetCharOrigin(text_page, place, x, y)
+    return x.value, y.value
 
 
 # Text without shapes
@@ -187,9 +300,9 @@ _FLAT = 0.1  # points; visible characters are higher
 _ONE_CHARACTER = 4  # bytes, with the NUL at its end
 
 
-def _flat_texts(page: Any, text_page: Any) -> Iterator[Any]:
+def _flat_texts(text_objects: Iterable[Any], text_page: Any) -> Iterator[Any]:
     """Yield text objects whose characters have no height: OCR text of a scan, or text in a missing font."""
-    for text_object in page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]):
+    for text_object in text_objects:
         left, bottom, right, top = text_object.get_bounds()
         if left == right or top - bottom >= _FLAT:
             continue
@@ -209,10 +322,10 @@ _LEAST_UPRIGHT = 2
 _LONGEST_BREAK = 4  # characters from the end of a line to the next one: white space and "\r\n"
 
 
-def _may_be_out_of_order(text_page: Any) -> bool:
+def _may_be_out_of_order(text_page: Any, turns: int) -> bool:
     """Return whether lines are beside one another, or upright."""
     rectangles = map(text_page.get_rect, range(text_page.count_rects()))
-    boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in rectangles]
+    boxes = [page_box(rectangle, turns) for rectangle in rectangles]
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = sum(box.gap_beside(following) > box.size / 2 for box, following in pairwise(boxes))
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
@@ -224,7 +337,7 @@ def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_table
         return in_text_order
     upright = is_upright(layout.boxes)
     if upright:
-        turned_boxes = {place: turned(box) for place, box in layout.boxes.items()}
+        turned_boxes = {place: box.turned() for place, box in layout.boxes.items()}
         lines = without_readings(find_lines(layout.text, turned_boxes))
     else:
         lines = [*find_lines(layout.text, layout.boxes), *lines_of_tables]
@@ -262,7 +375,7 @@ def _has_code_font(text_page: Any, place: int) -> bool:
     return _FONT_FOR_CODE.search(name.value) is not None
 
 
-def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
+def _rulings(page: Any, turns: int) -> tuple[list[Ruling], list[Ruling]]:
     """Return the horizontal and the vertical lines of a page, including the edges of rectangles."""
     paths = [*page.get_objects([raw.FPDF_PAGEOBJ_PATH], max_depth=1)]
     across: list[Ruling] = []
@@ -270,8 +383,7 @@ def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     if len(paths) > _MOST_PATHS:
         return across, down
     for start, end in chain(*map(_edges, paths)):
-        left, right = sorted((start[0], end[0]))
-        top, bottom = sorted((start[1], end[1]))
+        left, top, right, bottom = page_box((*map(min, start, end), *map(max, start, end)), turns)
         if bottom - top < _STRAIGHT and right - left > _SHORT:
             across.append(Ruling(top, left, right))
         elif right - left < _STRAIGHT and bottom - top > _SHORT:
@@ -283,10 +395,10 @@ _Point = tuple[float, float]
 
 
 def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
-    """Yield the line segments of a path, in coordinates from the top left of the page."""
+    """Yield the line segments of a path."""
     x = c_float()
     y = c_float()
-    to_page = path.get_matrix().scale(1, -1)
+    to_page = path.get_matrix()
     start = first = (0.0, 0.0)
     for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
         segment = raw.FPDFPath_GetPathSegment(path, number)
@@ -382,11 +494,16 @@ def _sections_begun(document: Any) -> defaultdict[int, list[list[str]]]:
 
 
 def _with_heading(text: str, path: Sequence[str]) -> str:
-    """Make a heading of a section's title on a page, which may have several lines and a number before it."""
-    title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
+    """Make a heading of a section's title on a page, which may have several lines and a number before it.
+
+    Only its letters and digits are compared: a page may have other quotes or dashes, or lines drawn for "_".
+    """
+    title = r"[\W_]*".join(filter(str.isalnum, path[-1]))
+    if not title:
+        return text
     marks = "#" * min(len(path), 6)
     return re.sub(
-        rf"(?m)^{_SECTION}{title}[ \t]*$",
+        rf"(?m)^{_SECTION}[^\w\n]*(?i:{title})[^\w\n]*$",
         lambda match: f"{marks} {on_one_line(match[0])}",
         text,
         count=1,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pypdfium2 import raw  # type: ignore[import-untyped]
 
-from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, find_lines
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, find_lines, page_box
 from llama_pack_densex.text.tokens import on_one_line
 
 _HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, no view
@@ -37,19 +37,19 @@ class Field:
     is_box: bool
 
 
-def read_fields(document: Any, page: Any) -> Iterator[Field]:
-    """Yield the fields of a page that have a value."""
+def read_fields(document: Any, page: Any, turns: int) -> Iterator[Field]:
+    """Yield the fields of a page, which is turned by quarters, that have a value."""
     for number in range(raw.FPDFPage_GetAnnotCount(page) if document.formenv else 0):
         annotation = raw.FPDFPage_GetAnnot(page, number)
         try:
-            field = _field(document.formenv, annotation)
+            field = _field(document.formenv, annotation, turns)
         finally:
             raw.FPDFPage_CloseAnnot(annotation)
         if field and field.value:
             yield field
 
 
-def _field(form: Any, annotation: Any) -> Field | None:
+def _field(form: Any, annotation: Any, turns: int) -> Field | None:
     is_field = raw.FPDFAnnot_GetSubtype(annotation) == raw.FPDF_ANNOT_WIDGET
     if not is_field or raw.FPDFAnnot_GetFlags(annotation) & _HIDDEN:
         return None
@@ -58,7 +58,8 @@ def _field(form: Any, annotation: Any) -> Field | None:
     raw.FPDFAnnot_GetRect(annotation, rectangle)
     name = _string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
     name = name or _string(raw.FPDFAnnot_GetFormFieldName, form, annotation).rpartition(".")[2]
-    box = Box(rectangle.left, -rectangle.top, rectangle.right, -rectangle.bottom)
+    sides = (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
+    box = page_box(sides, turns)
     return Field(name, _value(form, annotation, kind), box, kind in _BOXES)
 
 

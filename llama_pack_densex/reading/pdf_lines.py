@@ -14,7 +14,8 @@ from llama_pack_densex.reading.tables import runs
 
 HYPHENS = ("\x02", "\ufffe")
 """PDFium's marks for the hyphen of a word that is split at the end of a line."""
-_WIDE_GAP = 0.9  # times the size of characters; text across a wider gap may be in another column
+WIDE_GAP = 0.9
+"""Times the size of characters; text across a wider gap may be in another column."""
 
 
 class Box(NamedTuple):
@@ -52,13 +53,27 @@ class Box(NamedTuple):
     def follows(self, other: Box, widest_gap: float) -> bool:
         """Return whether it follows another box on its line, within `widest_gap` times that one's size."""
         gap = (self.left - other.right) / other.size
-        return -1 < gap < widest_gap and self.is_on_line_of(other)
+        is_on_line = self.is_on_line_of(other) or other.is_on_line_of(self)
+        return -1 < gap < widest_gap and is_on_line
 
     def gap_beside(self, other: Box) -> float:
         """Return the horizontal gap to another box; negative if they overlap or are not on one line."""
         if other.top >= self.bottom or self.top >= other.bottom:
             return -inf
         return max(other.left - self.right, self.left - other.right)
+
+    def turned(self) -> Box:
+        """Return it as if its line, which runs down, ran to the right; lines to the left are then below."""
+        return Box(self.top, -self.right, self.bottom, -self.left)
+
+
+def page_box(rectangle: Sequence[float], turns: int) -> Box:
+    """Return the box of a rectangle (left, bottom, right, top) on a page, turned back by quarters."""
+    left, bottom, right, top = rectangle
+    box = Box(left, -top, right, -bottom)
+    for _ in range(turns):
+        box = box.turned()
+    return box
 
 
 Boxes = Mapping[int, Box]
@@ -94,7 +109,7 @@ def find_lines(text: str, boxes: Boxes) -> list[Line]:
     def goes_on(run: list[int], place: int) -> bool:
         last = run[-1]
         is_next = place == last + 1 and text[last] not in HYPHENS
-        return is_next or boxes[place].follows(boxes[last], _WIDE_GAP)
+        return is_next or boxes[place].follows(boxes[last], WIDE_GAP)
 
     lines: list[Line] = []
     for run in runs(boxes, goes_on):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, zip_longest
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, right_of, rows_of
+from llama_pack_densex.reading.pdf_lines import Boxes, Line, Lines, right_of, rows_of
 
 # Upright text
 
@@ -29,11 +29,6 @@ def is_upright(boxes: Boxes) -> bool:
         elif next_box.left > box.x and abs(next_box.y - box.y) < box.size / 3:
             across += 1
     return down > max(across, _LEAST_UPRIGHT)
-
-
-def turned(box: Box) -> Box:
-    """Turn a box of an upright line as if the line ran to the right; lines to its left are then below it."""
-    return Box(box.top, -box.right, box.bottom, -box.left)
 
 
 _READING_SIZE = 0.6  # times the size of lines
@@ -74,7 +69,7 @@ def reading_order(lines: Lines, upright: bool) -> list[list[Line]]:
         return ordered
     numbers = {line: number for number, line in enumerate(lines)}
     for columns in _regions(lines):
-        if not upright and not _are_prose(columns):
+        if not upright and not are_prose(columns):
             continue
         rows = [*chain(*map(rows_of, columns))]
         places = [numbers[line] for line in chain(*rows)]
@@ -142,7 +137,7 @@ def _left(column: Lines) -> float:
     return min(line.box.left for line in column)
 
 
-def _are_prose(columns: _Columns) -> bool:
+def are_prose(columns: _Columns) -> bool:
     """Return whether text flows down each of several columns, and not across them as in a table."""
     if len(columns) < 2 or sum(map(len, columns)) < _LEAST_LINES_IN_ALL:
         return False

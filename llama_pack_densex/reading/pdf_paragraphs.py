@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import HYPHENS, Box
+from llama_pack_densex.reading.pdf_lines import HYPHENS, WIDE_GAP, Box
+from llama_pack_densex.reading.tables import runs
 from llama_pack_densex.text.plain import LIST_MARKER, RULE
 from llama_pack_densex.text.sentences import STOPS, WIDE
 from llama_pack_densex.text.tokens import on_one_line
@@ -36,7 +37,7 @@ _USUAL_LETTER = 0.45  # the width of a letter, or of half a wide one
 _WIDE_GAPS = 1.4
 _LEAST_SHARE = 0.12  # minimum share of lines that reach the margin
 _DASHES = "–—"
-_MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
+_MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s(?![a-z])|[A-Z]\.\d")
 _NUMBERED = re.compile(r"^\d+\s")  # lines of code, or rows of figures
 _CONTENTS = re.compile(r"(?:[.．…‥・·] ?){4}|\s[\divx]{1,4}$")
 
@@ -49,7 +50,7 @@ class _TextLine:
         text: Its text, without surrounding white space.
         start: Where it starts in the page's text.
         end: Where it ends there.
-        box: Its box, by its first and last character.
+        box: Its box, by the larger one of its first and last character.
         first_word: The width of its first word, or of its first letter if that is Chinese or Japanese.
     """
 
@@ -81,13 +82,23 @@ def find_wraps(
         box_at: Returns the box of the character at a place.
         is_code_at: Returns whether the character at a place is in a font for code.
     """
-    lines = [_text_line(match, box_at) for match in _LINE.finditer(text)]
-    if len(lines) > _MOST_LINES:
+    pieces = [_text_line(match, box_at) for match in _LINE.finditer(text)]
+    if len(pieces) > _MOST_LINES:
         return {}
-    page = _Page(lines)
+
+    def goes_on(run: list[_TextLine], piece: _TextLine) -> bool:
+        return box_at(piece.start).follows(box_at(run[-1].end - 1), WIDE_GAP)
+
     wraps: dict[int, str] = {}
-    for above, below in pairwise(lines):
-        if page.goes_on(above, below) and not (is_code_at(above.start) and is_code_at(below.start)):
+    lines: list[_TextLine] = []
+    for run in runs(pieces, goes_on):  # PDFium breaks lines at what is raised or lowered
+        lines.append(_whole_line(run))
+        for left, right in pairwise(run):
+            wraps |= _joint_on_line(text, left, right)
+    pairs = [pair for pair in pairwise(lines) if not all(is_code_at(line.start) for line in pair)]
+    page = _Page(lines, pairs)
+    for above, below in pairs:
+        if page.goes_on(above, below):
             wraps |= _joint(text, above, below)
     return wraps
 
@@ -98,8 +109,30 @@ def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine:
     word = 1 if WIDE.match(text) else len(text.split(maxsplit=1)[0])
     first = box_at(start)
     last = box_at(end - 2 if text[-1] in HYPHENS else end - 1)
-    box = Box(first.left, min(first.top, last.top), last.right, max(first.bottom, last.bottom))
+    larger = max(first, last, key=lambda box: box.size)  # the other one may be raised
+    box = larger._replace(left=first.left, right=last.right)
     return _TextLine(text, start, end, box, box_at(start + word - 1).right - first.left)
+
+
+def _whole_line(pieces: Sequence[_TextLine]) -> _TextLine:
+    """Return the line that pieces form."""
+    first = pieces[0]
+    last = pieces[-1]
+    longest = max(pieces, key=lambda piece: piece.box.width)
+    return replace(
+        first,
+        text="".join(piece.text for piece in pieces),
+        end=last.end,
+        box=longest.box._replace(left=first.box.left, right=last.box.right),
+    )
+
+
+def _joint_on_line(text: str, left: _TextLine, right: _TextLine) -> dict[int, str]:
+    """Return the replacements for what is between two pieces of a line: a space, or nothing."""
+    places = range(left.end, right.start)
+    has_space = " " in text[left.end : right.start]
+    is_apart = right.box.left - left.box.right > _SPACE / 2 * left.box.size
+    return {**dict.fromkeys(places, ""), left.end: " " if has_space or is_apart else ""}
 
 
 def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
@@ -117,10 +150,11 @@ def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
 class _Page:
     """The usual distances and widths on a page, by which its lines are judged."""
 
-    def __init__(self, lines: Sequence[_TextLine]) -> None:
+    def __init__(
+        self, lines: Sequence[_TextLine], pairs: Sequence[tuple[_TextLine, _TextLine]]
+    ) -> None:
         self._lines = lines
         self._letter_width = median([*(line.letter_width for line in lines), _USUAL_LETTER])
-        pairs = pairwise(lines)
         self._steps = [_step(above, below) for above, below in pairs if _may_be_next(above, below)]
 
     def goes_on(self, above: _TextLine, below: _TextLine) -> bool:
@@ -178,12 +212,13 @@ def _is_in_column(line: _TextLine, other: _TextLine) -> bool:
 
 
 def _is_below(above: _TextLine, below: _TextLine) -> bool:
-    """Return whether a line is aligned with the one above, which may be indented or have a list marker."""
+    """Return whether a line is aligned with the one above, or within a sentence or an item near to that."""
     indent = (below.box.left - above.box.left) / above.box.size
     if LIST_MARKER.match(above.text):
         return -_INDENT < indent < _HANGING
-    is_outdented = -_HANGING < indent <= -_INDENT and above.text[-1] not in STOPS
-    return is_outdented or abs(indent) < _INDENT
+    is_capital = indent > 0 and below.text[0].isupper()
+    is_in_sentence = above.text[-1] not in STOPS + ":：" and not is_capital
+    return abs(indent) < (_HANGING if is_in_sentence else _INDENT)
 
 
 def _begins_anew(above: _TextLine, below: _TextLine) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the tables on a page of a PDF: cells between ruling lines, or aligned figures.
+"""Finds the tables on a page of a PDF: cells between ruling lines, columns between rules, aligned figures.
 
 If neither clearly shows rows and columns there is no table, and the page's text stays as it is.
 Coordinates are in points from the top left.
@@ -12,9 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
+from operator import attrgetter
 from typing import NamedTuple
 
 from llama_pack_densex.reading.pdf_lines import Boxes, Line, right_of, rows_of
+from llama_pack_densex.reading.pdf_order import are_prose
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -73,6 +75,7 @@ def find_tables(
     text: str,
     boxes: Boxes,
     frames: Iterable[Frame],
+    rules: Iterable[_Rulings],
     is_code: Callable[[int], bool],
 ) -> list[PdfTable]:
     """Find the tables of a page.
@@ -81,15 +84,22 @@ def find_tables(
         text: The page's text.
         boxes: The boxes of its characters.
         frames: The lines on it that may rule tables.
+        rules: The horizontal lines alone that may rule tables.
         is_code: Returns whether the character at a place is in a font for code.
     """
     tables = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
-    within = {place for table in tables for place in table.places}
-    free = {place: box for place, box in boxes.items() if place not in within}
-    for table in _aligned_tables(text, free):
+    for table in _tables_between(rules, text, _without(tables, boxes)):
+        if not is_code(min(table.places)) or not is_code(max(table.places)):
+            tables.append(table)
+    for table in _aligned_tables(text, _without(tables, boxes)):
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
     return tables
+
+
+def _without(tables: Iterable[PdfTable], boxes: Boxes) -> Boxes:
+    within = {place for table in tables for place in table.places}
+    return {place: box for place, box in boxes.items() if place not in within}
 
 
 def _text_of(text: str, places: Collection[int]) -> str:
@@ -230,6 +240,137 @@ def _has_undivided_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
 
+# Tables with horizontal lines only
+
+_LEAST_RULES = 3
+_COLUMN_GAP = 0.7  # times the size of characters, where rules tell of a table
+_FROM_RULE = 1.5  # times the size of characters; the widest gap below a line of a header
+_MOST_LINES_OF_LABEL = 3
+_FARTHER = 1.2  # times the distance of lines within a cell; the next row is farther
+
+_Band = list["_Line"]
+"""The lines between two rules."""
+
+
+def find_rules(across: _Rulings, down: _Rulings) -> list[list[Ruling]]:
+    """Return groups of horizontal lines with the same ends, and without vertical lines at these."""
+    rules: list[Ruling] = []
+    for level in _alike(across, "position"):
+        for parts in runs(sorted(level, key=attrgetter("start")), _is_beside):
+            rules.append(parts[0]._replace(end=max(part.end for part in parts)))
+    open_rules = [rule for rule in rules if not any(_begins_at(rule, side) for side in down)]
+    groups = chain(*(_alike(group, "end") for group in _alike(open_rules, "start")))
+    return [sorted(group) for group in groups if len(group) >= _LEAST_RULES]
+
+
+def _alike(rulings: Iterable[Ruling], name: str) -> list[list[Ruling]]:
+    """Return rulings in groups of those that have nearly the same value of an attribute."""
+    value = attrgetter(name)
+    in_order = sorted(rulings, key=value)
+    return runs(in_order, lambda run, ruling: value(ruling) <= value(run[-1]) + _TOUCHING)
+
+
+def _begins_at(rule: Ruling, side: Ruling) -> bool:
+    is_crossed = side.start - _TOUCHING <= rule.position <= side.end + _TOUCHING
+    return is_crossed and abs(rule.start - side.position) <= _TOUCHING
+
+
+def _tables_between(rules: Iterable[_Rulings], text: str, boxes: Boxes) -> Iterator[PdfTable]:
+    pieces = [*_pieces(text, boxes, _COLUMN_GAP)]
+    for group in rules:
+        lines = rows_of(piece for piece in pieces if group[0].start < piece.box.x < group[0].end)
+        for header, body in _ruled_stretches(lines, [rule.position for rule in group]):
+            columns = _columns_of(line for line in chain(*body) if len(line) > 1)
+            rows = [_row(header, columns, True)]
+            rows += (_row(row, columns, False) for row in _rows_between(body, columns))
+            if len(columns) > 1 and _is_table(rows):
+                places = [
+                    place for piece in chain(*header, *chain(*body)) for place in piece.places
+                ]
+                yield PdfTable(rows, places, [left for left, _ in columns])
+
+
+def _ruled_stretches(
+    lines: Sequence[_Line], ys: _Positions
+) -> Iterator[tuple[_Band, Sequence[_Band]]]:
+    """Yield the lines of names and the bands below them for each stretch of bands with cells."""
+
+    def rules_above(line: _Line) -> int:
+        return bisect(ys, line[0].box.y)
+
+    bands = runs(lines, lambda band, line: rules_above(line) == rules_above(band[0]))
+    ruled = [band for band in bands if 0 < rules_above(band[0]) < len(ys)]
+    for stretch in runs(ruled, lambda run, band: _has_cells(run[-1]) and _has_cells(band)):
+        if len(stretch) > 1:
+            first = stretch[0][0]
+            number = rules_above(first) - 1
+            over = [line for line in lines if rules_above(line) == number]
+            header = _header_above(over, ys[number])
+            header, *body = [header, *stretch] if header else stretch
+            yield header, body
+
+
+def _has_cells(band: _Band) -> bool:
+    """Return whether lines begin with cells beside one another, and are not columns of prose."""
+    return len(band[0]) > 1 and not are_prose(_stacks(band))
+
+
+def _header_above(lines: Sequence[_Line], y: float) -> _Band:
+    """Return the lines close above the first rule of a table that name its columns, if there are any."""
+    header: _Band = []
+    for line in reversed(lines):
+        box = line[0].box
+        is_near = y - box.bottom < _FROM_RULE * box.size
+        is_above = len(line) == 1 and len(header) > 0 and len(header[0]) > 1
+        if is_above or not is_near:
+            break
+        header.insert(0, line)
+        y = box.top
+    return [*dropwhile(lambda line: len(line) == 1, header)]
+
+
+def _stacks(lines: Iterable[_Line]) -> list[list[Line]]:
+    """Return the pieces of lines by column: those that overlap others in width are in the same one."""
+    pieces = sorted(chain(*lines), key=lambda piece: piece.box.left)
+    return runs(pieces, lambda run, piece: piece.box.left <= right_of(run))
+
+
+def _columns_of(lines: Iterable[_Line]) -> _Columns:
+    return [(stack[0].box.left, right_of(stack)) for stack in _stacks(lines)]
+
+
+def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterator[_Band]:
+    """Yield the lines of each row: those of a band, or of a part of it if the bands have several rows."""
+    labels = [sum(_begins_with(columns, line) for line in band) for band in bands]
+    are_rows = sum(count <= 1 for count in labels) > len(bands) / 2
+    if are_rows and max(labels) <= _MOST_LINES_OF_LABEL:
+        yield from bands
+        return
+    pairs = [*chain(*map(pairwise, bands))]
+    close = _FARTHER * min((_distance(*pair) for pair in pairs), default=0)
+    near = [below for above, below in pairs if _distance(above, below) < close]
+    are_partial = sum(len(line) < len(columns) for line in near) > len(near) / 2
+    are_wraps = are_partial and len(near) < len(pairs)
+
+    def goes_on(row: _Band, line: _Line) -> bool:
+        if are_wraps:
+            return _distance(row[-1], line) < close
+        has_figure = any(is_figure(piece.text) for piece in line)
+        return not has_figure and not _begins_with(columns, line)
+
+    for band in bands:
+        yield from runs(band, goes_on)
+
+
+def _begins_with(columns: _Columns, line: _Line) -> bool:
+    """Return whether a line has text in the first column."""
+    return _numbers(line[0], columns)[0] == 0
+
+
+def _distance(above: _Line, below: _Line) -> float:
+    return below[0].box.y - above[0].box.y
+
+
 # Tables without lines
 
 _LEAST_ROWS = 3  # rows with figures
@@ -262,7 +403,7 @@ _Columns = Sequence[tuple[float, float]]
 
 
 def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
-    lines = rows_of(_pieces(text, boxes))
+    lines = rows_of(_pieces(text, boxes, _WIDE_GAP))
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
         columns = _columns([lines[number] for number in stretch])
@@ -273,11 +414,11 @@ def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
 
-def _pieces(text: str, boxes: Boxes) -> Iterator[Line]:
+def _pieces(text: str, boxes: Boxes, wide_gap: float) -> Iterator[Line]:
     def goes_on(run: list[int], place: int) -> bool:
         if place == run[-1] + 1:  # PDFium puts spaces into gaps
             return True
-        widest = _WIDE_GAP
+        widest = wide_gap
         if text[place] in _SIGNS:
             widest = _WIDE_GAP_BEFORE_SIGN
         if len(run) == 1 and text[run[0]] in _SIGNS:
@@ -303,14 +444,13 @@ def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
 
 def _columns(rows: Sequence[_Line]) -> _Columns:
     """Return the columns of rows; none if these are not a table."""
-    pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
-    columns = runs(pieces, lambda run, piece: piece.box.left <= right_of(run))
-    is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
+    columns = _stacks(rows)
+    is_sparse = sum(map(len, columns)) < _LEAST_FILLED * len(rows) * len(columns)
     if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
         return []
     if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
         return []
-    return [(column[0].box.left, right_of(column)) for column in columns]
+    return _columns_of(rows)
 
 
 def _is_of_figures(cells: Sequence[Line]) -> bool:
@@ -370,7 +510,7 @@ def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
         is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
         return is_in_row and not _begins_row(line, columns)
 
-    return [_row(row, columns) for row in runs(lines, goes_on)]
+    return [_row(row, columns, not _begins_row(row[0], columns)) for row in runs(lines, goes_on)]
 
 
 def _begins_row(line: _Line, columns: _Columns) -> bool:
@@ -378,8 +518,7 @@ def _begins_row(line: _Line, columns: _Columns) -> bool:
     return _has_figures(line) or _is_label(line, columns)
 
 
-def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
-    is_name = not _begins_row(lines[0], columns)
+def _row(lines: Sequence[_Line], columns: _Columns, is_name: bool) -> Row:
     texts = [_texts(line, columns, is_name) for line in lines]
     return [Cell(on_one_line("\n".join(parts)), is_name) for parts in zip(*texts, strict=True)]
 

@@ -21,7 +21,7 @@ _LINES_COMPARED = 20
 _LEAST_FIGURES = 2  # in columns of figures, so that the first row counts as their names
 
 _FIGURE = re.compile(
-    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?"
+    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?[¹²³⁰-⁹]*"
 )
 _YEAR = re.compile(r"(?:19|20)\d\d")
 

@@ -21,6 +21,7 @@ def split_sentences(text: str) -> list[str]:
 # In the examples below "|" stands between the sentences that are expected, and is not in the text itself.
 
 ENGLISH = {
+    "the mark of a note": "Its use is limited.¹ |It weighs 10⁵ kg. |It is large.",
     "two sentences": "He came. |He left.",
     "no full stop at the end": "He came. |He left",
     "a title before a name": "Mr. Smith met Mrs. Jones and Dr. Brown. |They talked.",
@@ -88,6 +89,7 @@ ENGLISH = {
 }
 
 JAPANESE = {
+    "the mark of a note": "使い道は限られる。¹|重さは5kgである。",
     "two sentences": "猫がいる。|犬もいる。",
     "no full stop at the end": "猫がいる。|犬もいる",
     "exclamation and question": "本当！？|そうだ！|なぜ?|知らない!",
