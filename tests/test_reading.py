@@ -2684,6 +2684,14 @@ def test_code_in_html_keeps_its_lines(tmp_path: Path) -> None:
     assert html(tmp_path, "<pre>if x:\n    y()</pre>") == "```\nif x:\n    y()\n```\n"
 
 
+def test_lines_of_code_that_tags_end_are_lines(tmp_path: Path) -> None:
+    lines = "<div>if x:</div><div>    y()\n</div><div>\n</div><div>z()</div>"
+    assert html(tmp_path, f"<pre><p>py</p>{lines}") == "```\npy\nif x:\n    y()\n\nz()\n```\n"
+    numbers = "<td><pre><span>1</span><br><span>2</span><br></pre>"
+    code = "<td><pre><code><span>a</span><br><span>b</span><br></code></pre>"
+    assert html(tmp_path, f"<table><tr>{numbers}{code}</table>") == "```\na\nb\n```\n"
+
+
 def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
     assert html(tmp_path, "<html><head><title>T</title><body><p>One<p>Two") == "One\n\nTwo\n"
 

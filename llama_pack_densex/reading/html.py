@@ -192,12 +192,25 @@ def _ready_block(tag: Tag) -> str | None:
     if tag.name == "table":
         return _table(tag)
     if tag.name == "pre":
-        code = tag.get_text().strip("\r\n")
-        return code.strip() and f"```\n{code}\n```"
+        return _code(tag)
     if tag.name in _HEADINGS:
         text = _flat(tag)
         return text and f"{'#' * int(tag.name[1])} {text}"
     return f"**{_flat(tag)}**" if _is_bold_line(tag) else None
+
+
+def _code(tag: Tag) -> str:
+    """Return code in a fence; nothing for a column of line numbers."""
+    for line_break in tag.find_all("br"):
+        line_break.replace_with("\n")
+    for line in tag.find_all(_BLOCKS):
+        line.insert(0, _END)
+        line.append(_END)
+    code = re.sub(f"\n?{_END}+", "\n", tag.get_text()).strip("\r\n")
+    numbers = map(str, range(1, code.count("\n") + 2))
+    if not code.strip() or (tag.find_parent("td") and code.split() == [*numbers]):
+        return ""
+    return f"```\n{code}\n```"
 
 
 def _is_bold_line(tag: Tag) -> bool:
