@@ -2596,6 +2596,14 @@ def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path)
     assert html(tmp_path, source) == "Rain & wind.\n"
 
 
+def test_what_the_reader_of_a_page_unfolds_is_read(tmp_path: Path) -> None:
+    page = "<h3><button>Can I return it?</button></h3><div role=region hidden>For 30 days.</div>"
+    page += "<div role=tabpanel style='display: none'>Linux</div><dl><dt><button>Fee</button><dd>5 euros"
+    page += "</dl><button>Buy</button><p hidden=until-found>Ask.<p hidden>Hail."
+    expected = "### Can I return it?\n\nFor 30 days.\n\nLinux\n\nFee: 5 euros\n\nAsk.\n"
+    assert html(tmp_path, page) == expected
+
+
 def test_html_headings_lists_and_paragraphs_become_markdown(tmp_path: Path) -> None:
     source = (
         "<h1>Tea</h1><p>Kinds:</p><ul><li>green<ul><li>sencha</ul><li>black</ul>"

@@ -22,14 +22,18 @@ from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_m
 from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line, words
 
+# what the reader of a page unfolds
+_PANEL = "[role=tabpanel], [role=region], [hidden=until-found]"
 # what a browser does not show, what is repeated on every page of a site, line numbers of code, and furigana
 # above kanji
-_DROPPED = """
+_DROPPED = f"""
     title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer:not(blockquote *),
-    button, select, textarea, dialog, rt, rp, annotation, annotation-xml, .katex-mathml + *,
-    [hidden], [role=navigation], [role=search], [role=dialog], [role=alertdialog], a.headerlink,
+    button:not(:is(h1, h2, h3, h4, h5, h6, dt, summary) *), select, textarea, dialog,
+    rt, rp, annotation, annotation-xml, .katex-mathml + *,
+    [role=navigation], [role=search], [role=dialog], [role=alertdialog], a.headerlink,
     .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
-    [style*="display:none" i], [style*="display: none" i]:not(:has(> math)), [style*="visibility:hidden" i]
+    [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
+    [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
 """
 _BLOCKS = sorted(
     words(
