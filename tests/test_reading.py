@@ -2586,6 +2586,17 @@ def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are
     assert site.replace("\n\n", "\n") == f"- News of May\n## Rain\n- It falls.\n{links}"
 
 
+def test_what_leads_about_a_site_is_left_out(tmp_path: Path) -> None:
+    places = "<ul><li><a href=#a>Rain</a><ul><li><a href=#b>Hail</a></ul></ul>"
+    page = "<header><h1>Weather</h1><ul><li><a href=/de>Deutsch</a></ul></header>" + places
+    page += "<p>Next: <a rel=next href=b>Snow</a>, Up: <a accesskey=u href=c>Top</a></p>"
+    page += (
+        "<h2 id=a>Rain<a href=#a>¶</a></h2><ul><li><a href=#>Menu</a><li><a href=/d>Dew</a></ul>"
+    )
+    page += "<h2>Wind<span class=mw-editsection>[<a href=e>edit</a>]</span></h2><div class=footer>2020</div>"
+    assert html(tmp_path, page) == "# Weather\n\n## Rain\n\n- Menu\n- Dew\n\n## Wind\n"
+
+
 def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path) -> None:
     source = (
         "<style>p{}</style><nav>Home</nav><p>Rain &amp; "

@@ -27,10 +27,12 @@ _PANEL = "[role=tabpanel], [role=region], [hidden=until-found]"
 # what a browser does not show, what is repeated on every page of a site, line numbers of code, and furigana
 # above kanji
 _DROPPED = f"""
-    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer:not(blockquote *),
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav,
+    :is(footer, #footer, div.footer):not(blockquote *), p:has(> a:is([accesskey], [rel~=next], [rel~=prev])),
     button:not(:is(h1, h2, h3, h4, h5, h6, dt, summary) *), select, textarea, dialog,
     rt, rp, annotation, annotation-xml, .katex-mathml + *,
-    [role=navigation], [role=search], [role=dialog], [role=alertdialog], a.headerlink,
+    [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
+    .mw-editsection,
     .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
     [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
@@ -48,6 +50,7 @@ _MAX_SPAN = 100  # of a table cell
 _DEEPEST_INDENT = 100  # of nested lists
 _DEEPEST_TAG = 200  # levels; deeper nesting was not written by people, and takes minutes to read
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that serves as a heading
+_SIGNS = {"#", "¶", "§", "🔗"}  # of links by which a heading can be cited
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
 # the start of text that looks like a heading of Markdown or AsciiDoc
@@ -101,11 +104,9 @@ def html_to_text(html: str) -> tuple[str, str]:
     _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
     title = on_one_line(title_tag.get_text()) if title_tag else ""
-    for tag in soup.select(_DROPPED):
-        tag.extract()
+    _drop_marginal(soup)
     for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
-    _drop_menus(soup)
     _mark_written_tags(soup)
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
@@ -146,15 +147,30 @@ def _write_blocks(soup: Tag) -> None:
             tag.replace_with(f"{_END}{_READY}{block}{_END}")
 
 
+def _drop_marginal(soup: Tag) -> None:
+    """Remove what a browser does not show, and what only leads about the site."""
+    for tag in soup.select(_DROPPED):
+        tag.extract()
+    for link in soup.select('a[href^="#"]'):
+        if link.get_text().strip() in _SIGNS:
+            link.extract()
+    _drop_menus(soup)
+
+
 def _drop_menus(soup: Tag) -> None:
-    """Remove lists of links alone above the first heading, which a site has on every page."""
+    """Remove lists of links alone that a site has on every page, or that lead to places of the page.
+
+    The former are above the first heading, or in a header.
+    """
     heading = soup.find(_HEADINGS)
-    if not isinstance(heading, Tag):
-        return
-    around = {id(tag) for tag in heading.parents}
-    for menu in heading.find_all_previous(_LISTS):
+    above = heading.find_all_previous(_LISTS) if isinstance(heading, Tag) else []
+    around = heading.parents if isinstance(heading, Tag) else []
+    menus = {id(tag) for tag in above} - {id(tag) for tag in around}
+    for menu in soup.find_all(_LISTS):
         texts = menu.find_all(string=_TEXT)
-        if id(menu) not in around and all(text.find_parent("a") for text in texts):
+        links = menu.select('a:not([href^="#"]), a[href="#"]')
+        is_menu = not links or id(menu) in menus or menu.find_parent("header")
+        if is_menu and all(text.find_parent("a") for text in texts):
             menu.extract()
 
 
