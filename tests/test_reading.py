@@ -1874,6 +1874,30 @@ def depths(text: str) -> list[tuple[str, int]]:
     return items
 
 
+def test_a_heading_in_a_box_of_a_page_is_the_title_of_the_box(tmp_path: Path) -> None:
+    row = "<tr><td rowspan=2><img src=n><th>注記</th></tr><tr><td>古い。</td></tr>"
+    page = "<h1>Use</h1><div class=note><h3>Note</h3><p>It is old.</div><p>Start.</p>"
+    page += "<div class='admonition tip'><p class=admonition-title>Tip</p><ul><li>A</ul></div>"
+    page += f"<div class=note><table>{row}</table></div><div class=note><p>Plain.</div>"
+    page += "<ul><li><div class=tip><h3>Tip</h3>Ask.</div></ul>"
+    assert html(tmp_path, page) == (
+        "# Use\n\n:::note Note\n\nIt is old.\n\n:::\n\nStart.\n\n:::note Tip\n\n- A\n\n:::\n\n"
+        ":::note 注記\n\n古い。\n\n:::\n\nPlain.\n\n### Tip\n\n- Ask.\n"
+    )
+
+
+def test_what_is_on_a_tab_of_a_page_is_below_its_name(tmp_path: Path) -> None:
+    inner = "<div role=tablist><b role=tab>pip</b></div><div role=tabpanel>Get.</div>"
+    page = (
+        "<ul role=tablist><li role=tab>macOS<li role=tab>Linux</ul><div role=tabpanel>Brew.</div>"
+    )
+    page += f"<div role=tabpanel hidden>{inner}</div>"
+    page += "<div class=tabbed-labels><label>A</label></div><div class=tabbed-block>One.</div>"
+    assert html(tmp_path, page).replace("\n\n", "\n") == (
+        ":::tab macOS\nBrew.\n:::\n:::tab Linux\n:::tab pip\nGet.\n:::\n:::\n:::tab A\nOne.\n:::\n"
+    )
+
+
 def test_lists_within_lists_nest_as_markdown_has_it(tmp_path: Path) -> None:
     inner = "<ul><li>sencha<ol start=9><li>first<li>second<ul><li>deep</ul></ol></ul>"
     text = html(

@@ -37,6 +37,10 @@ _DROPPED = f"""
     [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
     [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
 """
+_BOXES = """
+    .admonition, .admonitionblock, .theme-admonition, .custom-block, .markdown-alert, .alert,
+    :is(div, aside, section):is(.note, .tip, .hint, .info, .important, .caution, .warning, .danger)
+"""
 _BLOCKS = sorted(
     words(
         "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure"
@@ -104,10 +108,13 @@ def html_to_text(html: str) -> tuple[str, str]:
     _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
     title = on_one_line(title_tag.get_text()) if title_tag else ""
+    _name_tabs(soup)
     _drop_marginal(soup)
     for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
     _mark_written_tags(soup)
+    for box in soup.select(_BOXES):
+        _name_box(box)
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
     for tag in soup.find_all(["msup", "mfrac"]):
@@ -145,6 +152,45 @@ def _write_blocks(soup: Tag) -> None:
         block = _ready_block(tag)
         if block is not None:
             tag.replace_with(f"{_END}{_READY}{block}{_END}")
+
+
+def _name_tabs(soup: Tag) -> None:
+    """Make the name of a tab the title of its panel."""
+    # inner tabs first
+    for tabs in reversed(soup.select("[role=tablist], .tabbed-labels")):
+        names = tabs.select("[role=tab], label")
+        panels = tabs.find_all_next(_is_panel, limit=len(names))
+        if len(panels) == len(names):
+            for panel, name in zip(panels, names, strict=True):
+                _mark_box(panel, "tab", name)
+                panel.attrs.clear()
+            tabs.extract()
+
+
+def _is_panel(tag: Tag) -> bool:
+    return tag.get("role") == "tabpanel" or "tabbed-block" in tag.get_attribute_list("class")
+
+
+def _name_box(box: Tag) -> None:
+    """Make the heading of a note or a warning its title, since text below the box is not about it."""
+    first = box.find(string=_TEXT)
+    title = first and first.find_parent(_is_title)
+    item = box.find_parent(["li", "table"])
+    begins_item = item and (item.name == "table" or item.find(string=_TEXT) is first)
+    if title and box in title.parents and not begins_item:
+        _mark_box(box, "note", title)
+        title.extract()
+
+
+def _is_title(tag: Tag) -> bool:
+    classes = " ".join(tag.get_attribute_list("class", ""))
+    return tag.name in [*_HEADINGS, "th"] or re.search("title|heading", classes, re.I) is not None
+
+
+def _mark_box(box: Tag, kind: str, title: Tag) -> None:
+    """Write the marks of Markdown's dialects around a box."""
+    box.insert_before(f"{_END}{_READY}:::{kind} {on_one_line(title.get_text())}{_END}")
+    box.insert_after(f"{_END}{_READY}:::{_END}")
 
 
 def _drop_marginal(soup: Tag) -> None:
