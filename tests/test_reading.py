@@ -1366,6 +1366,13 @@ def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
     )
 
 
+def test_pictures_in_place_of_characters_are_read_in_a_page(tmp_path: Path) -> None:
+    table = "<table><tr><th>Plan<th>Mail<tr><td>Free<td><p><img alt=(tick)></p></table>"
+    page = f"<p><img alt=Note> If <img alt='x^2'> is 4.<p><img alt=Logo></p>{table}"
+    expected = "If x^2 is 4.\n\n| Plan | Mail |\n| --- | --- |\n| Free | (tick) |\n"
+    assert html(tmp_path, page) == expected
+
+
 def test_boxes_of_tasks_in_a_page_are_read_and_switches_of_menus_are_not(tmp_path: Path) -> None:
     page = (
         '<input type=checkbox id=menu><ul><li><input type="checkbox" disabled checked>Ask.'

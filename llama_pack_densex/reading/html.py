@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import lxml  # noqa: F401  (Beautiful Soup loads it by name, and its error would not name the missing package)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
-from bs4.element import PreformattedString, Tag
+from bs4.element import NavigableString, PreformattedString, Tag
 
 from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
@@ -115,6 +115,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     _mark_written_tags(soup)
     for box in soup.select(_BOXES):
         _name_box(box)
+    _write_pictures(soup)
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
     for tag in soup.find_all(["msup", "mfrac"]):
@@ -168,7 +169,7 @@ def _name_tabs(soup: Tag) -> None:
 
 
 def _is_panel(tag: Tag) -> bool:
-    return tag.get("role") == "tabpanel" or "tabbed-block" in tag.get_attribute_list("class")
+    return tag.get("role") == "tabpanel" or "tabbed-block" in str(tag.get("class"))
 
 
 def _name_box(box: Tag) -> None:
@@ -183,7 +184,7 @@ def _name_box(box: Tag) -> None:
 
 
 def _is_title(tag: Tag) -> bool:
-    classes = " ".join(tag.get_attribute_list("class", ""))
+    classes = str(tag.get("class"))
     return tag.name in [*_HEADINGS, "th"] or re.search("title|heading", classes, re.I) is not None
 
 
@@ -225,6 +226,19 @@ def _mark_written_tags(soup: Tag) -> None:
     for text in soup.find_all(string=re.compile("<|-->")):
         if not isinstance(text, PreformattedString) and not text.find_parent("pre"):
             text.replace_with(with_tags_as_code(text))
+
+
+def _write_pictures(soup: Tag) -> None:
+    """Replace pictures within a sentence, and alone in a cell of data, with their alternative text.
+
+    They are formulas, signs and rare characters.
+    """
+    alone = {id(tag) for tag in soup.select("table:has(th) :is(td, td > p) > img:only-child")}
+    for picture in soup.select("img[alt]"):
+        before = picture.previous_sibling
+        is_in_sentence = isinstance(before, NavigableString) and before.strip()
+        if is_in_sentence or id(picture) in alone:
+            picture.replace_with(str(picture["alt"]))
 
 
 def _write_superscript(tag: Tag) -> None:
