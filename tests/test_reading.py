@@ -2712,6 +2712,13 @@ def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path
     )
 
 
+def test_the_grid_in_which_javadoc_lists_methods_is_a_table(tmp_path: Path) -> None:
+    names = "<div class='table-header col-first'>Type</div><div class='table-header'>Method</div>"
+    grid = f"<div class=summary-table>{names}<div>int</div><div>a()</div><div>R</div><div>b()</div></div>"
+    expected = "| Type | Method |\n| --- | --- |\n| int | a() |\n| R | b() |\n"
+    assert html(tmp_path, grid) == expected
+
+
 def test_a_table_that_lays_out_a_page_is_no_table(tmp_path: Path) -> None:
     assert (
         html(tmp_path, "<table><tr><td><h1>Tea</h1><p>Green.</p><td>Aside.</table>")

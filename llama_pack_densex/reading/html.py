@@ -33,7 +33,8 @@ _DROPPED = f"""
     rt, rp, annotation, annotation-xml, .katex-mathml + *,
     [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
     .mw-editsection,
-    .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    .linenos, .lineno, .linenodiv, .ln, .line-number, .line-numbers-wrapper,
+    .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
     [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
 """
@@ -108,6 +109,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
     title = on_one_line(title_tag.get_text()) if title_tag else ""
+    _lay_out_summaries(soup)
     _name_tabs(soup)
     _drop_marginal(soup)
     for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
@@ -155,6 +157,19 @@ def _write_blocks(soup: Tag) -> None:
             tag.replace_with(f"{_END}{_READY}{block}{_END}")
 
 
+def _lay_out_summaries(soup: BeautifulSoup) -> None:
+    """Make tables of the grids in which Javadoc lists classes and methods."""
+    for grid in soup.select(".summary-table"):
+        width = len(grid.select(".table-header"))
+        cells = grid.find_all("div", recursive=False)
+        grid.name = "table"
+        for place in range(0, len(cells), max(width, 1)):
+            row = cells[place].wrap(soup.new_tag("tr"))
+            row.extend(cells[place + 1 : place + width])
+        for cell in cells:
+            cell.name = "th" if "table-header" in str(cell.get("class")) else "td"
+
+
 def _name_tabs(soup: Tag) -> None:
     """Make the name of a tab the title of its panel."""
     # inner tabs first
@@ -185,7 +200,10 @@ def _name_box(box: Tag) -> None:
 
 def _is_title(tag: Tag) -> bool:
     classes = str(tag.get("class"))
-    return tag.name in [*_HEADINGS, "th"] or re.search("title|heading", classes, re.I) is not None
+    return (
+        tag.name in [*_HEADINGS, "th"]
+        or re.search("title|heading|label", classes, re.I) is not None
+    )
 
 
 def _mark_box(box: Tag, kind: str, title: Tag) -> None:
