@@ -2719,6 +2719,11 @@ def test_the_grid_in_which_javadoc_lists_methods_is_a_table(tmp_path: Path) -> N
     assert html(tmp_path, grid) == expected
 
 
+def test_tags_within_a_line_of_a_cell_part_no_words(tmp_path: Path) -> None:
+    table = "<table><tr><th>名前<th>Form<tr><td><p><b>注</b>意</p><p>欄</p><td><p><i>x</i>()<br>y</table>"
+    assert html(tmp_path, table).endswith("| 注意 欄 | x() y |\n")
+
+
 def test_a_table_that_lays_out_a_page_is_no_table(tmp_path: Path) -> None:
     assert (
         html(tmp_path, "<table><tr><td><h1>Tea</h1><p>Green.</p><td>Aside.</table>")

@@ -449,5 +449,7 @@ def _span(cell: Tag, attribute: str) -> int:
 
 def _flat(tag: Tag) -> str:
     """Return the text of a tag on one line, with spaces between its lines."""
-    has_lines = tag.find(["br", "p", "li", "div"]) is not None
-    return on_one_line(tag.get_text(" " if has_lines else ""))
+    for line in tag.find_all(["br", *_BLOCKS]):
+        line.insert_before(" ")
+        line.insert_after(" ")
+    return on_one_line(tag.get_text())
