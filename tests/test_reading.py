@@ -2617,6 +2617,11 @@ def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are
     assert site.replace("\n\n", "\n") == f"- News of May\n## Rain\n- It falls.\n{links}"
 
 
+def test_links_beside_one_another_are_words_of_their_own(tmp_path: Path) -> None:
+    page = "<p>Tags: <a href=a>berries</a><a href=b>jam</a>.<pre><a>List</a><a>[]</a></pre>"
+    assert html(tmp_path, page) == "Tags: berries jam.\n\n```\nList[]\n```\n"
+
+
 def test_what_leads_about_a_site_is_left_out(tmp_path: Path) -> None:
     places = "<ul><li><a href=#a>Rain</a><ul><li><a href=#b>Hail</a></ul></ul>"
     page = "<header><h1>Weather</h1><ul><li><a href=/de>Deutsch</a></ul></header>" + places

@@ -40,6 +40,7 @@ _DROPPED = f"""
 """
 _BOXES = """
     .admonition, .admonitionblock, .theme-admonition, .custom-block, .markdown-alert, .alert,
+    .confluence-information-macro,
     :is(div, aside, section):is(.note, .tip, .hint, .info, .important, .caution, .warning, .danger)
 """
 _BLOCKS = sorted(
@@ -114,16 +115,9 @@ def html_to_text(html: str) -> tuple[str, str]:
     _drop_marginal(soup)
     for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
-    _mark_written_tags(soup)
     for box in soup.select(_BOXES):
         _name_box(box)
-    _write_pictures(soup)
-    for tag in soup.find_all("sup"):
-        _write_superscript(tag)
-    for tag in soup.find_all(["msup", "mfrac"]):
-        _write_formula(tag)
-    for tag in soup.select(_STRUCK):
-        _strike(tag)
+    _write_inline(soup)
     _write_blocks(soup)
     _put_terms_before_definitions(soup)
     for tag in soup.find_all("br"):
@@ -237,6 +231,21 @@ def _drop_menus(soup: Tag) -> None:
         is_menu = not links or id(menu) in menus or menu.find_parent("header")
         if is_menu and all(text.find_parent("a") for text in texts):
             menu.extract()
+
+
+def _write_inline(soup: Tag) -> None:
+    """Write what tags say within a line as text."""
+    _mark_written_tags(soup)
+    _write_pictures(soup)
+    for link in soup.select("a + a:not(pre a)"):
+        if isinstance(link.previous_sibling, Tag):  # a style sheet parts them
+            link.insert_before(" ")
+    for tag in soup.find_all("sup"):
+        _write_superscript(tag)
+    for tag in soup.find_all(["msup", "mfrac"]):
+        _write_formula(tag)
+    for tag in soup.select(_STRUCK):
+        _strike(tag)
 
 
 def _mark_written_tags(soup: Tag) -> None:
