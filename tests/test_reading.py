@@ -2759,6 +2759,12 @@ def test_lines_of_code_that_tags_end_are_lines(tmp_path: Path) -> None:
     assert html(tmp_path, f"<table><tr>{numbers}{code}</table>") == "```\na\nb\n```\n"
 
 
+def test_code_of_several_lines_in_a_paragraph_is_a_block(tmp_path: Path) -> None:
+    code = "<code>&lt;Location /a&gt;<br>\n<i>&nbsp;&lt;tr&gt;\nall</i><br>&lt;/Location&gt;</code>"
+    expected = "Put:\n\n```\n<Location /a>\n \xa0<tr> all\n</Location>\n```\n\nIn `<tr>`.\n"
+    assert html(tmp_path, f"<p>Put: {code} In <code>&lt;tr&gt;</code>.</p>") == expected
+
+
 def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
     assert html(tmp_path, "<html><head><title>T</title><body><p>One<p>Two") == "One\n\nTwo\n"
 

@@ -117,6 +117,7 @@ def html_to_text(html: str) -> tuple[str, str]:
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
     for box in soup.select(_BOXES):
         _name_box(box)
+    _find_code(soup)
     _write_inline(soup)
     _write_blocks(soup)
     _put_terms_before_definitions(soup)
@@ -231,6 +232,14 @@ def _drop_menus(soup: Tag) -> None:
         is_menu = not links or id(menu) in menus or menu.find_parent("header")
         if is_menu and all(text.find_parent("a") for text in texts):
             menu.extract()
+
+
+def _find_code(soup: Tag) -> None:
+    """Take code of several lines that is within a paragraph for a block."""
+    for code in soup.select("code:has(br):not(pre code, table code)"):
+        for text in code.find_all(string=True):
+            text.replace_with(re.sub(r"[ \t\r\n]+", " ", text))
+        code.name = "pre"
 
 
 def _write_inline(soup: Tag) -> None:
