@@ -28,7 +28,7 @@ _PANEL = "[role=tabpanel], [role=region], [hidden=until-found]"
 # above kanji
 _DROPPED = f"""
     title, script, style, noscript, template, svg, canvas, iframe, object, nav,
-    :is(footer, #footer, div.footer):not(blockquote *), p:has(> a:is([accesskey], [rel~=next], [rel~=prev])),
+    footer:not(blockquote *), #footer, div.footer, p:has(> a:is([accesskey], [rel~=next], [rel~=prev])),
     button:not(:is(h1, h2, h3, h4, h5, h6, dt, summary) *), select, textarea, dialog,
     rt, rp, annotation, annotation-xml, .katex-mathml + *,
     [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
@@ -38,11 +38,13 @@ _DROPPED = f"""
     [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
     [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
 """
-_BOXES = """
-    .admonition, .admonitionblock, .theme-admonition, .custom-block, .markdown-alert, .alert,
-    .confluence-information-macro,
-    :is(div, aside, section):is(.note, .tip, .hint, .info, .important, .caution, .warning, .danger)
-"""
+# the classes of notes and warnings in the pages of documentation tools, GitHub, Bootstrap and Confluence
+_BOXES = frozenset(
+    words(
+        "admonition admonitionblock theme-admonition custom-block markdown-alert alert note tip hint info"
+        " important caution warning danger confluence-information-macro"
+    )
+)
 _BLOCKS = sorted(
     words(
         "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure"
@@ -115,7 +117,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     _drop_marginal(soup)
     for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
-    for box in soup.select(_BOXES):
+    for box in soup.find_all(_is_box):
         _name_box(box)
     _find_code(soup)
     _write_inline(soup)
@@ -180,6 +182,10 @@ def _name_tabs(soup: Tag) -> None:
 
 def _is_panel(tag: Tag) -> bool:
     return tag.get("role") == "tabpanel" or "tabbed-block" in str(tag.get("class"))
+
+
+def _is_box(tag: Tag) -> bool:
+    return tag.name in ("div", "aside", "section") and not _BOXES.isdisjoint(tag.get("class") or ())
 
 
 def _name_box(box: Tag) -> None:
