@@ -2624,7 +2624,8 @@ def test_links_beside_one_another_are_words_of_their_own(tmp_path: Path) -> None
 
 def test_what_leads_about_a_site_is_left_out(tmp_path: Path) -> None:
     places = "<ul><li><a href=#a>Rain</a><ul><li><a href=#b>Hail</a></ul></ul>"
-    page = "<header><h1>Weather</h1><ul><li><a href=/de>Deutsch</a></ul></header>" + places
+    page = "<!DOCTYPE html><a href=#a>Skip to content</a><header><h1>Weather</h1>"
+    page += f"<ul><li><a href=/de>Deutsch</a></ul></header>{places}"
     page += "<p>Next: <a rel=next href=b>Snow</a>, Up: <a accesskey=u href=c>Top</a></p>"
     page += (
         "<h2 id=a>Rain<a href=#a>¶</a></h2><ul><li><a href=#>Menu</a><li><a href=/d>Dew</a></ul>"
@@ -2644,9 +2645,10 @@ def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path)
 
 
 def test_what_the_reader_of_a_page_unfolds_is_read(tmp_path: Path) -> None:
-    page = "<h3><button>Can I return it?</button></h3><div role=region hidden>For 30 days.</div>"
-    page += "<div role=tabpanel style='display: none'>Linux</div><dl><dt><button>Fee</button><dd>5 euros"
-    page += "</dl><button>Buy</button><p hidden=until-found>Ask.<p hidden>Hail."
+    page = "<h3><button>Can I return it?</button></h3><div role=region aria-labelledby=r hidden>"
+    page += "For 30 days.</div><div role=tabpanel style='display: none'>Linux</div>"
+    page += "<dl><dt><button>Fee</button><dd>5 euros</dl><button>Buy</button>"
+    page += "<p hidden=until-found>Ask.<p hidden>Hail."
     expected = "### Can I return it?\n\nFor 30 days.\n\nLinux\n\nFee: 5 euros\n\nAsk.\n"
     assert html(tmp_path, page) == expected
 

@@ -23,7 +23,7 @@ from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line, words
 
 # what the reader of a page unfolds
-_PANEL = "[role=tabpanel], [role=region], [hidden=until-found]"
+_PANEL = "[role=tabpanel], [role=region][aria-labelledby], [hidden=until-found]"
 # what a browser does not show, what is repeated on every page of a site, line numbers of code, and furigana
 # above kanji
 _DROPPED = f"""
@@ -61,6 +61,7 @@ _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that serves as a he
 _SIGNS = {"#", "¶", "§", "🔗"}  # of links by which a heading can be cited
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
+_PLACE = re.compile("^#.")  # of the page, in a link
 # the start of text that looks like a heading of Markdown or AsciiDoc
 _NO_HEADING = re.compile(r"\A(?=(?:#{1,6}|={1,6}) )")
 
@@ -220,6 +221,12 @@ def _drop_marginal(soup: Tag) -> None:
     for link in soup.select('a[href^="#"]'):
         if link.get_text().strip() in _SIGNS:
             link.extract()
+    for text in soup.find_all(string=_TEXT):
+        link_to_content = text.find_parent("a", href=_PLACE)
+        if link_to_content:
+            link_to_content.extract()
+        elif not isinstance(text, PreformattedString):
+            break
     _drop_menus(soup)
 
 
