@@ -2630,7 +2630,10 @@ def test_what_leads_about_a_site_is_left_out(tmp_path: Path) -> None:
     page += (
         "<h2 id=a>Rain<a href=#a>¶</a></h2><ul><li><a href=#>Menu</a><li><a href=/d>Dew</a></ul>"
     )
-    page += "<h2>Wind<span class=mw-editsection>[<a href=e>edit</a>]</span></h2><div class=footer>2020</div>"
+    page += "<h2>Wind<a class=headerlink href=#w>\uf0c1</a>"
+    page += (
+        "<span class=mw-editsection>[<a href=e>edit</a>]</span></h2><div class=footer>2020</div>"
+    )
     assert html(tmp_path, page) == "# Weather\n\n## Rain\n\n- Menu\n- Dew\n\n## Wind\n"
 
 

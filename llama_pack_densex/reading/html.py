@@ -32,7 +32,7 @@ _DROPPED = f"""
     button:not(:is(h1, h2, h3, h4, h5, h6, dt, summary) *), select, textarea, dialog,
     rt, rp, annotation, annotation-xml, .katex-mathml + *,
     [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
-    .mw-editsection,
+    a.headerlink, .mw-editsection,
     .linenos, .lineno, .linenodiv, .ln, .line-number, .line-numbers-wrapper,
     .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
