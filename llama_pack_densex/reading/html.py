@@ -34,6 +34,7 @@ _DROPPED = f"""
     [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
     a.headerlink, .mw-editsection,
     .linenos, .lineno, .linenodiv, .ln, .line-number, .line-numbers-wrapper,
+    pre [style*="user-select:none"],
     .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
     [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
@@ -42,7 +43,7 @@ _DROPPED = f"""
 _BOXES = frozenset(
     words(
         "admonition admonitionblock theme-admonition custom-block markdown-alert alert note tip hint info"
-        " important caution warning danger confluence-information-macro"
+        " important caution warning danger callout starlight-aside confluence-information-macro"
     )
 )
 _BLOCKS = sorted(
