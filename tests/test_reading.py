@@ -2758,7 +2758,10 @@ def test_code_in_html_keeps_its_lines(tmp_path: Path) -> None:
 
 def test_lines_of_code_that_tags_end_are_lines(tmp_path: Path) -> None:
     lines = "<div>if x:</div><div>    y()\n</div><div>\n</div><div>z()</div>"
-    assert html(tmp_path, f"<pre><p>py</p>{lines}") == "```\npy\nif x:\n    y()\n\nz()\n```\n"
+    assert (
+        html(tmp_path, f"<pre><p><b>py</b></p><pre>{lines}</pre></pre>")
+        == "```\npy\nif x:\n    y()\n\nz()\n```\n"
+    )
     numbers = "<td><pre><span>1</span><br><span>2</span><br></pre>"
     code = "<td><pre><code><i style='user-select:none'>1</i>a<br><span>b</span><br></code></pre>"
     assert html(tmp_path, f"<table><tr>{numbers}{code}</table>") == "```\na\nb\n```\n"

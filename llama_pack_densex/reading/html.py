@@ -319,6 +319,8 @@ def _strike(tag: Tag) -> None:
 
 def _ready_block(tag: Tag) -> str | None:
     """Return a table, code, a heading or a line that serves as one, as Markdown; None for other tags."""
+    if tag.find_parent("pre"):
+        return None
     if tag.name == "table":
         return _table(tag)
     if tag.name == "pre":
