@@ -1883,12 +1883,13 @@ def depths(text: str) -> list[tuple[str, int]]:
 
 def test_a_heading_in_a_box_of_a_page_is_the_title_of_the_box(tmp_path: Path) -> None:
     row = "<tr><td rowspan=2><img src=n><th>注記</th></tr><tr><td>古い。</td></tr>"
-    page = "<h1>Use</h1><div class=note><h3>Note</h3><p>It is old.</div><p>Start.</p>"
+    page = "<h1><a href=#u>Use</a></h1><div class=alert><b class=title>Closed.</b></div>"
+    page += "<div class=note><h3>Note</h3><p>It is old.</div><p>Start.</p>"
     page += "<div class='admonition tip'><p class=admonition-title>Tip</p><ul><li>A</ul></div>"
     page += f"<div class=note><table>{row}</table></div><div class=note><p>Plain.</div>"
     page += "<ul><li><div class=tip><h3>Tip</h3>Ask.</div></ul>"
     assert html(tmp_path, page) == (
-        "# Use\n\n:::note Note\n\nIt is old.\n\n:::\n\nStart.\n\n:::note Tip\n\n- A\n\n:::\n\n"
+        "# Use\n\nClosed.\n\n:::note Note\n\nIt is old.\n\n:::\n\nStart.\n\n:::note Tip\n\n- A\n\n:::\n\n"
         ":::note 注記\n\n古い。\n\n:::\n\nPlain.\n\n### Tip\n\n- Ask.\n"
     )
 
@@ -2618,7 +2619,8 @@ def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are
 
 
 def test_links_beside_one_another_are_words_of_their_own(tmp_path: Path) -> None:
-    page = "<p>Tags: <a href=a>berries</a><a href=b>jam</a>.<pre><a>List</a><a>[]</a></pre>"
+    page = "<p>Tags:<a id=x></a><a id=y></a> <a href=a>berries</a><a href=b>jam</a>."
+    page += "<pre><a>List</a><a>[]</a></pre>"
     assert html(tmp_path, page) == "Tags: berries jam.\n\n```\nList[]\n```\n"
 
 

@@ -196,9 +196,14 @@ def _name_box(box: Tag) -> None:
     title = first and first.find_parent(_is_title)
     item = box.find_parent(["li", "table"])
     begins_item = item and (item.name == "table" or item.find(string=_TEXT) is first)
-    if title and box in title.parents and not begins_item:
+    if title and box in title.parents and not begins_item and _is_above_text(title, box):
         _mark_box(box, "note", title)
         title.extract()
+
+
+def _is_above_text(title: Tag, box: Tag) -> bool:
+    length = len(title.get_text().strip())
+    return length <= _LONGEST_BOLD_LINE and length < len(box.get_text().strip())
 
 
 def _is_title(tag: Tag) -> bool:
@@ -224,7 +229,7 @@ def _drop_marginal(soup: Tag) -> None:
             link.extract()
     for text in soup.find_all(string=_TEXT):
         link_to_content = text.find_parent("a", href=_PLACE)
-        if link_to_content:
+        if link_to_content and not text.find_parent(_HEADINGS):
             link_to_content.extract()
         elif not isinstance(text, PreformattedString):
             break
@@ -260,7 +265,7 @@ def _write_inline(soup: Tag) -> None:
     """Write what tags say within a line as text."""
     _mark_written_tags(soup)
     _write_pictures(soup)
-    for link in soup.select("a + a:not(pre a)"):
+    for link in soup.select("a:not(:empty) + a:not(:empty, pre a)"):
         if isinstance(link.previous_sibling, Tag):  # a style sheet parts them
             link.insert_before(" ")
     for tag in soup.find_all("sup"):
