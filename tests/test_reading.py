@@ -1366,6 +1366,13 @@ def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
     )
 
 
+def test_pictures_in_place_of_characters_are_read_in_a_page(tmp_path: Path) -> None:
+    table = "<table><tr><th>Plan<th>Mail<tr><td>Free<td><p><img alt=(tick)></p></table>"
+    page = f"<p><img alt=Note> If <img alt='x^2'> is 4.<p><img alt=Logo></p>{table}"
+    expected = "If x^2 is 4.\n\n| Plan | Mail |\n| --- | --- |\n| Free | (tick) |\n"
+    assert html(tmp_path, page) == expected
+
+
 def test_boxes_of_tasks_in_a_page_are_read_and_switches_of_menus_are_not(tmp_path: Path) -> None:
     page = (
         '<input type=checkbox id=menu><ul><li><input type="checkbox" disabled checked>Ask.'
@@ -1872,6 +1879,31 @@ def depths(text: str) -> list[tuple[str, int]]:
         if token.type == "inline" and depth:
             items.append((token.content, depth))
     return items
+
+
+def test_a_heading_in_a_box_of_a_page_is_the_title_of_the_box(tmp_path: Path) -> None:
+    row = "<tr><td rowspan=2><img src=n><th>注記</th></tr><tr><td>古い。</td></tr>"
+    page = "<h1><a href=#u>Use</a></h1><div class=alert><b class=title>Closed.</b></div>"
+    page += "<div class=note><h3>Note</h3><p>It is old.</div><p>Start.</p>"
+    page += "<div class='admonition tip'><p class=admonition-title>Tip</p><ul><li>A</ul></div>"
+    page += f"<div class=note><table>{row}</table></div><div class=note><p>Plain.</div>"
+    page += "<ul><li><div class=tip><h3>Tip</h3>Ask.</div></ul>"
+    assert html(tmp_path, page) == (
+        "# Use\n\nClosed.\n\n:::note Note\n\nIt is old.\n\n:::\n\nStart.\n\n:::note Tip\n\n- A\n\n:::\n\n"
+        ":::note 注記\n\n古い。\n\n:::\n\nPlain.\n\n### Tip\n\n- Ask.\n"
+    )
+
+
+def test_what_is_on_a_tab_of_a_page_is_below_its_name(tmp_path: Path) -> None:
+    inner = "<div role=tablist><b role=tab>pip</b></div><div role=tabpanel>Get.</div>"
+    page = (
+        "<ul role=tablist><li role=tab>macOS<li role=tab>Linux</ul><div role=tabpanel>Brew.</div>"
+    )
+    page += f"<div role=tabpanel hidden>{inner}</div>"
+    page += "<div class=tabbed-labels><label>A</label></div><div class=tabbed-block>One.</div>"
+    assert html(tmp_path, page).replace("\n\n", "\n") == (
+        ":::tab macOS\nBrew.\n:::\n:::tab Linux\n:::tab pip\nGet.\n:::\n:::\n:::tab A\nOne.\n:::\n"
+    )
 
 
 def test_lists_within_lists_nest_as_markdown_has_it(tmp_path: Path) -> None:
@@ -2586,6 +2618,27 @@ def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are
     assert site.replace("\n\n", "\n") == f"- News of May\n## Rain\n- It falls.\n{links}"
 
 
+def test_links_beside_one_another_are_words_of_their_own(tmp_path: Path) -> None:
+    page = "<p>Tags:<a id=x></a><a id=y></a> <a href=a>berries</a><a href=b>jam</a>."
+    page += "<pre><a>List</a><a>[]</a></pre>"
+    assert html(tmp_path, page) == "Tags: berries jam.\n\n```\nList[]\n```\n"
+
+
+def test_what_leads_about_a_site_is_left_out(tmp_path: Path) -> None:
+    places = "<ul><li><a href=#a>Rain</a><ul><li><a href=#b>Hail</a></ul></ul>"
+    page = "<!DOCTYPE html><a href=#a>Skip to content</a><header><h1>Weather</h1>"
+    page += f"<ul><li><a href=/de>Deutsch</a></ul></header>{places}"
+    page += "<p>Next: <a rel=next href=b>Snow</a>, Up: <a accesskey=u href=c>Top</a></p>"
+    page += (
+        "<h2 id=a>Rain<a href=#a>¶</a></h2><ul><li><a href=#>Menu</a><li><a href=/d>Dew</a></ul>"
+    )
+    page += "<h2>Wind<a class=headerlink href=#w>\uf0c1</a>"
+    page += (
+        "<span class=mw-editsection>[<a href=e>edit</a>]</span></h2><div class=footer>2020</div>"
+    )
+    assert html(tmp_path, page) == "# Weather\n\n## Rain\n\n- Menu\n- Dew\n\n## Wind\n"
+
+
 def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path) -> None:
     source = (
         "<style>p{}</style><nav>Home</nav><p>Rain &amp; "
@@ -2594,6 +2647,15 @@ def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path)
     source += "<div style='color:red;Display: none'><p>Snow.</div><p hidden>Hail."
     source += '<div class="x toc"><p>Contents<ul><li>Rain<li>Wind</ul></div>'
     assert html(tmp_path, source) == "Rain & wind.\n"
+
+
+def test_what_the_reader_of_a_page_unfolds_is_read(tmp_path: Path) -> None:
+    page = "<h3><button>Can I return it?</button></h3><div role=region aria-labelledby=r hidden>"
+    page += "For 30 days.</div><div role=tabpanel style='display: none'>Linux</div>"
+    page += "<dl><dt><button>Fee</button><dd>5 euros</dl><button>Buy</button>"
+    page += "<p hidden=until-found>Ask.<p hidden>Hail."
+    expected = "### Can I return it?\n\nFor 30 days.\n\nLinux\n\nFee: 5 euros\n\nAsk.\n"
+    assert html(tmp_path, page) == expected
 
 
 def test_html_headings_lists_and_paragraphs_become_markdown(tmp_path: Path) -> None:
@@ -2662,6 +2724,18 @@ def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path
     )
 
 
+def test_the_grid_in_which_javadoc_lists_methods_is_a_table(tmp_path: Path) -> None:
+    names = "<div class='table-header col-first'>Type</div><div class='table-header'>Method</div>"
+    grid = f"<div class=summary-table>{names}<div>int</div><div>a()</div><div>R</div><div>b()</div></div>"
+    expected = "| Type | Method |\n| --- | --- |\n| int | a() |\n| R | b() |\n"
+    assert html(tmp_path, grid) == expected
+
+
+def test_tags_within_a_line_of_a_cell_part_no_words(tmp_path: Path) -> None:
+    table = "<table><tr><th>名前<th>Form<tr><td><p><b>注</b>意</p><p>欄</p><td><p><i>x</i>()<br>y</table>"
+    assert html(tmp_path, table).endswith("| 注意 欄 | x() y |\n")
+
+
 def test_a_table_that_lays_out_a_page_is_no_table(tmp_path: Path) -> None:
     assert (
         html(tmp_path, "<table><tr><td><h1>Tea</h1><p>Green.</p><td>Aside.</table>")
@@ -2682,6 +2756,23 @@ def test_readings_above_kanji_are_left_out(tmp_path: Path) -> None:
 
 def test_code_in_html_keeps_its_lines(tmp_path: Path) -> None:
     assert html(tmp_path, "<pre>if x:\n    y()</pre>") == "```\nif x:\n    y()\n```\n"
+
+
+def test_lines_of_code_that_tags_end_are_lines(tmp_path: Path) -> None:
+    lines = "<div>if x:</div><div>    y()\n</div><div>\n</div><div>z()</div>"
+    assert (
+        html(tmp_path, f"<pre><p><b>py</b></p><pre>{lines}</pre></pre>")
+        == "```\npy\nif x:\n    y()\n\nz()\n```\n"
+    )
+    numbers = "<td><pre><span>1</span><br><span>2</span><br></pre>"
+    code = "<td><pre><code><i style='user-select:none'>1</i>a<br><span>b</span><br></code></pre>"
+    assert html(tmp_path, f"<table><tr>{numbers}{code}</table>") == "```\na\nb\n```\n"
+
+
+def test_code_of_several_lines_in_a_paragraph_is_a_block(tmp_path: Path) -> None:
+    code = "<code>&lt;Location /a&gt;<br>\n<i>&nbsp;&lt;tr&gt;\nall</i><br>&lt;/Location&gt;</code>"
+    expected = "Put:\n\n```\n<Location /a>\n \xa0<tr> all\n</Location>\n```\n\nIn `<tr>`.\n"
+    assert html(tmp_path, f"<p>Put: {code} In <code>&lt;tr&gt;</code>.</p>") == expected
 
 
 def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:

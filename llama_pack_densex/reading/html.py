@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import lxml  # noqa: F401  (Beautiful Soup loads it by name, and its error would not name the missing package)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
-from bs4.element import PreformattedString, Tag
+from bs4.element import NavigableString, PreformattedString, Tag
 
 from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
@@ -22,15 +22,30 @@ from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_m
 from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line, words
 
+# what the reader of a page unfolds
+_PANEL = "[role=tabpanel], [role=region][aria-labelledby], [hidden=until-found]"
 # what a browser does not show, what is repeated on every page of a site, line numbers of code, and furigana
 # above kanji
-_DROPPED = """
-    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer:not(blockquote *),
-    button, select, textarea, dialog, rt, rp, annotation, annotation-xml, .katex-mathml + *,
-    [hidden], [role=navigation], [role=search], [role=dialog], [role=alertdialog], a.headerlink,
-    .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
-    [style*="display:none" i], [style*="display: none" i]:not(:has(> math)), [style*="visibility:hidden" i]
+_DROPPED = f"""
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav,
+    footer:not(blockquote *), #footer, div.footer, p:has(> a:is([accesskey], [rel~=next], [rel~=prev])),
+    button:not(:is(h1, h2, h3, h4, h5, h6, dt, summary) *), select, textarea, dialog,
+    rt, rp, annotation, annotation-xml, .katex-mathml + *,
+    [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
+    a.headerlink, .mw-editsection,
+    .linenos, .lineno, .linenodiv, .ln, .line-number, .line-numbers-wrapper,
+    pre [style*="user-select:none"],
+    .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    [hidden]:not({_PANEL}), [style*="visibility:hidden" i],
+    [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
 """
+# the classes of notes and warnings in the pages of documentation tools, GitHub, Bootstrap and Confluence
+_BOXES = frozenset(
+    words(
+        "admonition admonitionblock theme-admonition custom-block markdown-alert alert note tip hint info"
+        " important caution warning danger callout starlight-aside confluence-information-macro"
+    )
+)
 _BLOCKS = sorted(
     words(
         "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure"
@@ -44,8 +59,10 @@ _MAX_SPAN = 100  # of a table cell
 _DEEPEST_INDENT = 100  # of nested lists
 _DEEPEST_TAG = 200  # levels; deeper nesting was not written by people, and takes minutes to read
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that serves as a heading
+_SIGNS = {"#", "¶", "§", "🔗"}  # of links by which a heading can be cited
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
+_PLACE = re.compile("^#.")  # of the page, in a link
 # the start of text that looks like a heading of Markdown or AsciiDoc
 _NO_HEADING = re.compile(r"\A(?=(?:#{1,6}|={1,6}) )")
 
@@ -97,18 +114,15 @@ def html_to_text(html: str) -> tuple[str, str]:
     _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
     title = on_one_line(title_tag.get_text()) if title_tag else ""
-    for tag in soup.select(_DROPPED):
-        tag.extract()
+    _lay_out_summaries(soup)
+    _name_tabs(soup)
+    _drop_marginal(soup)
     for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
-    _drop_menus(soup)
-    _mark_written_tags(soup)
-    for tag in soup.find_all("sup"):
-        _write_superscript(tag)
-    for tag in soup.find_all(["msup", "mfrac"]):
-        _write_formula(tag)
-    for tag in soup.select(_STRUCK):
-        _strike(tag)
+    for box in soup.find_all(_is_box):
+        _name_box(box)
+    _find_code(soup)
+    _write_inline(soup)
     _write_blocks(soup)
     _put_terms_before_definitions(soup)
     for tag in soup.find_all("br"):
@@ -142,16 +156,124 @@ def _write_blocks(soup: Tag) -> None:
             tag.replace_with(f"{_END}{_READY}{block}{_END}")
 
 
+def _lay_out_summaries(soup: BeautifulSoup) -> None:
+    """Make tables of the grids in which Javadoc lists classes and methods."""
+    for grid in soup.select(".summary-table"):
+        width = len(grid.select(".table-header"))
+        cells = grid.find_all("div", recursive=False)
+        grid.name = "table"
+        for place in range(0, len(cells), max(width, 1)):
+            row = cells[place].wrap(soup.new_tag("tr"))
+            row.extend(cells[place + 1 : place + width])
+        for cell in cells:
+            cell.name = "th" if "table-header" in str(cell.get("class")) else "td"
+
+
+def _name_tabs(soup: Tag) -> None:
+    """Make the name of a tab the title of its panel."""
+    # inner tabs first
+    for tabs in reversed(soup.select("[role=tablist], .tabbed-labels")):
+        names = tabs.select("[role=tab], label")
+        panels = tabs.find_all_next(_is_panel, limit=len(names))
+        if len(panels) == len(names):
+            for panel, name in zip(panels, names, strict=True):
+                _mark_box(panel, "tab", name)
+                panel.attrs.clear()
+            tabs.extract()
+
+
+def _is_panel(tag: Tag) -> bool:
+    return tag.get("role") == "tabpanel" or "tabbed-block" in str(tag.get("class"))
+
+
+def _is_box(tag: Tag) -> bool:
+    return tag.name in ("div", "aside", "section") and not _BOXES.isdisjoint(tag.get("class") or ())
+
+
+def _name_box(box: Tag) -> None:
+    """Make the heading of a note or a warning its title, since text below the box is not about it."""
+    first = box.find(string=_TEXT)
+    title = first and first.find_parent(_is_title)
+    item = box.find_parent(["li", "table"])
+    begins_item = item and (item.name == "table" or item.find(string=_TEXT) is first)
+    if title and box in title.parents and not begins_item and _is_above_text(title, box):
+        _mark_box(box, "note", title)
+        title.extract()
+
+
+def _is_above_text(title: Tag, box: Tag) -> bool:
+    length = len(title.get_text().strip())
+    return length <= _LONGEST_BOLD_LINE and length < len(box.get_text().strip())
+
+
+def _is_title(tag: Tag) -> bool:
+    classes = str(tag.get("class"))
+    return (
+        tag.name in [*_HEADINGS, "th"]
+        or re.search("title|heading|label", classes, re.I) is not None
+    )
+
+
+def _mark_box(box: Tag, kind: str, title: Tag) -> None:
+    """Write the marks of Markdown's dialects around a box."""
+    box.insert_before(f"{_END}{_READY}:::{kind} {on_one_line(title.get_text())}{_END}")
+    box.insert_after(f"{_END}{_READY}:::{_END}")
+
+
+def _drop_marginal(soup: Tag) -> None:
+    """Remove what a browser does not show, and what only leads about the site."""
+    for tag in soup.select(_DROPPED):
+        tag.extract()
+    for link in soup.select('a[href^="#"]'):
+        if link.get_text().strip() in _SIGNS:
+            link.extract()
+    for text in soup.find_all(string=_TEXT):
+        link_to_content = text.find_parent("a", href=_PLACE)
+        if link_to_content and not text.find_parent(_HEADINGS):
+            link_to_content.extract()
+        elif not isinstance(text, PreformattedString):
+            break
+    _drop_menus(soup)
+
+
 def _drop_menus(soup: Tag) -> None:
-    """Remove lists of links alone above the first heading, which a site has on every page."""
+    """Remove lists of links alone that a site has on every page, or that lead to places of the page.
+
+    The former are above the first heading, or in a header.
+    """
     heading = soup.find(_HEADINGS)
-    if not isinstance(heading, Tag):
-        return
-    around = {id(tag) for tag in heading.parents}
-    for menu in heading.find_all_previous(_LISTS):
+    above = heading.find_all_previous(_LISTS) if isinstance(heading, Tag) else []
+    around = heading.parents if isinstance(heading, Tag) else []
+    menus = {id(tag) for tag in above} - {id(tag) for tag in around}
+    for menu in soup.find_all(_LISTS):
         texts = menu.find_all(string=_TEXT)
-        if id(menu) not in around and all(text.find_parent("a") for text in texts):
+        links = menu.select('a:not([href^="#"]), a[href="#"]')
+        is_menu = not links or id(menu) in menus or menu.find_parent("header")
+        if is_menu and all(text.find_parent("a") for text in texts):
             menu.extract()
+
+
+def _find_code(soup: Tag) -> None:
+    """Take code of several lines that is within a paragraph for a block."""
+    for code in soup.select("code:has(br):not(pre code, table code)"):
+        for text in code.find_all(string=True):
+            text.replace_with(re.sub(r"[ \t\r\n]+", " ", text))
+        code.name = "pre"
+
+
+def _write_inline(soup: Tag) -> None:
+    """Write what tags say within a line as text."""
+    _mark_written_tags(soup)
+    _write_pictures(soup)
+    for link in soup.select("a:not(:empty) + a:not(:empty, pre a)"):
+        if isinstance(link.previous_sibling, Tag):  # a style sheet parts them
+            link.insert_before(" ")
+    for tag in soup.find_all("sup"):
+        _write_superscript(tag)
+    for tag in soup.find_all(["msup", "mfrac"]):
+        _write_formula(tag)
+    for tag in soup.select(_STRUCK):
+        _strike(tag)
 
 
 def _mark_written_tags(soup: Tag) -> None:
@@ -159,6 +281,19 @@ def _mark_written_tags(soup: Tag) -> None:
     for text in soup.find_all(string=re.compile("<|-->")):
         if not isinstance(text, PreformattedString) and not text.find_parent("pre"):
             text.replace_with(with_tags_as_code(text))
+
+
+def _write_pictures(soup: Tag) -> None:
+    """Replace pictures within a sentence, and alone in a cell of data, with their alternative text.
+
+    They are formulas, signs and rare characters.
+    """
+    alone = {id(tag) for tag in soup.select("table:has(th) :is(td, td > p) > img:only-child")}
+    for picture in soup.select("img[alt]"):
+        before = picture.previous_sibling
+        is_in_sentence = isinstance(before, NavigableString) and before.strip()
+        if is_in_sentence or id(picture) in alone:
+            picture.replace_with(str(picture["alt"]))
 
 
 def _write_superscript(tag: Tag) -> None:
@@ -189,15 +324,30 @@ def _strike(tag: Tag) -> None:
 
 def _ready_block(tag: Tag) -> str | None:
     """Return a table, code, a heading or a line that serves as one, as Markdown; None for other tags."""
+    if tag.find_parent("pre"):
+        return None
     if tag.name == "table":
         return _table(tag)
     if tag.name == "pre":
-        code = tag.get_text().strip("\r\n")
-        return code.strip() and f"```\n{code}\n```"
+        return _code(tag)
     if tag.name in _HEADINGS:
         text = _flat(tag)
         return text and f"{'#' * int(tag.name[1])} {text}"
     return f"**{_flat(tag)}**" if _is_bold_line(tag) else None
+
+
+def _code(tag: Tag) -> str:
+    """Return code in a fence; nothing for a column of line numbers."""
+    for line_break in tag.find_all("br"):
+        line_break.replace_with("\n")
+    for line in tag.find_all(_BLOCKS):
+        line.insert(0, _END)
+        line.append(_END)
+    code = re.sub(f"\n?{_END}+", "\n", tag.get_text()).strip("\r\n")
+    numbers = map(str, range(1, code.count("\n") + 2))
+    if not code.strip() or (tag.find_parent("td") and code.split() == [*numbers]):
+        return ""
+    return f"```\n{code}\n```"
 
 
 def _is_bold_line(tag: Tag) -> bool:
@@ -338,5 +488,7 @@ def _span(cell: Tag, attribute: str) -> int:
 
 def _flat(tag: Tag) -> str:
     """Return the text of a tag on one line, with spaces between its lines."""
-    has_lines = tag.find(["br", "p", "li", "div"]) is not None
-    return on_one_line(tag.get_text(" " if has_lines else ""))
+    for line in tag.find_all(["br", *_BLOCKS]):
+        line.insert_before(" ")
+        line.insert_after(" ")
+    return on_one_line(tag.get_text())
