@@ -4,8 +4,13 @@ import functools
 import math
 
 import pytest
-from llama_index.core import Document
-from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
+from llama_index.core import Document, MockEmbedding
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import (
+    AutoMergingRetriever,
+    QueryFusionRetriever,
+    RecursiveRetriever,
+)
 from llama_index.core.schema import BaseNode, QueryBundle
 
 from llama_pack_densex import (
@@ -146,6 +151,24 @@ async def test_an_embedding_of_a_question_that_is_no_number_is_told() -> None:
         pack.retrieve("blue lamp number 7")
     with pytest.raises(ValueError, match="not finite"):
         await pack.aretrieve("blue lamp number 7")
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_core_fuses_packs_with_different_embedding_models(use_async: bool) -> None:
+    models = [TrigramEmbedding(), MockEmbedding(embed_dim=8)]
+    packs = [
+        DenseXRetrievalPack(many_documents(), "none", "none", model, similarity_top_k=2)
+        for model in models
+    ]
+    fusion = QueryFusionRetriever(
+        [pack.retriever for pack in packs],
+        llm=MockLLM(),
+        num_queries=1,
+        similarity_top_k=4,
+        use_async=use_async,
+    )
+    expected = {hit.node_id for pack in packs for hit in pack.retrieve("blue lamp number 7")}
+    assert {hit.node_id for hit in fusion.retrieve("blue lamp number 7")} == expected
 
 
 def test_a_missing_passage_costs_its_hit_and_not_the_query(
