@@ -11,6 +11,7 @@ from llama_index.core.node_parser import (
     MarkdownElementNodeParser,
     SemanticSplitterNodeParser,
     SentenceSplitter,
+    SentenceWindowNodeParser,
 )
 from llama_index.core.schema import IndexNode
 from llama_index.llms.openai import OpenAI
@@ -172,6 +173,16 @@ def test_a_base_parsers_key_is_not_serialised_either() -> None:
             assert "secret" not in parser.to_json() + repr(parser)
             with pytest.raises(TypeError, match="api_key"):
                 pickle.dumps(parser)
+
+
+def test_the_name_of_a_metadata_key_is_no_secret() -> None:
+    windows = SentenceWindowNodeParser(window_metadata_key="around")
+    parser = PropositionNodeParser(base_parser=windows)
+    for again in (
+        pickle.loads(pickle.dumps(parser)),
+        PropositionNodeParser.from_dict(parser.to_dict()),
+    ):
+        assert again.base_parser.window_metadata_key == "around"
 
 
 def test_a_model_that_was_found_by_its_name_is_not_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
