@@ -125,6 +125,23 @@ def test_our_cache_keeps_the_embeddings(documents: list[Document]) -> None:
     assert embedded == 0
 
 
+def test_a_loaded_cache_can_be_made_ours(twins: list[Document], tmp_path: Path) -> None:
+    model = TrigramEmbedding()
+    written = IngestionPipeline(
+        transformations=[PropositionNodeParser(), model], cache=PropositionIngestionCache()
+    )
+    written.run(documents=twins[:1])
+    written.persist(str(tmp_path))
+    model.embedded = 0
+    loaded = IngestionPipeline(transformations=written.transformations)
+    loaded.load(str(tmp_path))
+    loaded.cache = PropositionIngestionCache(cache=loaded.cache.cache)
+    loaded.run(documents=twins[:1])
+    assert model.embedded == 0
+    nodes = loaded.run(documents=twins[1:])
+    assert {node.ref_doc_id for node in nodes} == {"second"}
+
+
 def openai() -> OpenAI:
     return OpenAI(model="gpt-4o-mini", api_key=KEY, api_base="http://127.0.0.1:9")
 
