@@ -269,7 +269,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if not opened.state and opened.store.is_empty():
             raise InvalidIndexError(
                 f"there is no index in the {opened.store.name}: index documents first, with "
-                "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
+                "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here (and "
+                "the docstore, if the store keeps no text)"
             )
         pack = cls.__new__(cls)
         pack._set_up(PackOptions.for_index(opened.manifest, arguments), opened, arguments)

@@ -18,7 +18,11 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.text.values import plain_value
+
+_DOCUMENT_ID = ("doc_id", "document_id", "ref_doc_id")
+"""The keys under which LlamaIndex's vector stores keep the id of a node's document."""
 
 
 def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> bool:
@@ -52,7 +56,10 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
 
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
-    value = metadata.get(condition.key)
+    key = condition.key
+    if key in _DOCUMENT_ID and key not in metadata:
+        key = DOCUMENT_ID_KEY
+    value = metadata.get(key)
     operand: Any = condition.value
     operands = operand if isinstance(operand, list) else [operand]
     if not {str, int, float}.issuperset(map(type, operands)):

@@ -46,7 +46,8 @@ _HARMLESS = _OUTPUT_SETTINGS.union(
 _UNIMPORTANT = words("callback_manager rate_limiter class_name query_wrapper_prompt")
 """Fields on which neither the output nor the access to the model depends."""
 SECRET = re.compile(
-    r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
+    r"(?i)(^|[-_])(api[-_]?key|(?<!metadata_)key|key_id|secret|password|token|credentials?"
+    r"|authorization|headers?)$",
 )
 _REGION = re.compile(r"[\w-]+")
 _SHORTEST_SECRET = 4  # characters of a header or query that is not named like a key

@@ -262,10 +262,22 @@ def with_matches(
 
 def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) -> NodeWithScore:
     """Return a copy of a node with some units, best first, under a metadata key hidden from models."""
-    copy = node.model_copy()
     # not `asdict`: copying every string would take most of the time
-    copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in units]}
+    matched = {MATCHED_KEY: [dict(vars(unit)) for unit in units]}
+    copy = node.model_copy(update={"metadata": _RetrievedMetadata(node.metadata | matched)})
     return RetrievedNode(node=copy, score=score)
+
+
+class _RetrievedMetadata(dict[str, Any]):
+    """The metadata of a retrieved node; as a string, of which LlamaIndex makes the node's hash, they lack the
+    matched units.
+
+    By this hash, LlamaIndex's `QueryFusionRetriever` recognises a node that several questions or retrievers
+    found.
+    """
+
+    def __str__(self) -> str:
+        return str({key: value for key, value in self.items() if key != MATCHED_KEY})
 
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:

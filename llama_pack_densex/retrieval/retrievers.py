@@ -46,13 +46,16 @@ class _UnitRetriever(BaseRetriever):
     _index: NodeIndex
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        await self._units.aembed(query_bundle)
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+        query = replace(query_bundle)
+        await self._units.aembed(query)
+        return await asyncio.to_thread(self._retrieve, query)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        # a copy, since the caller may pass the same question on to a retriever with another embedding model
+        query = replace(query_bundle)
         # embedded before any nodes are read, so that a slow model does not hold that up
-        self._units.embed(query_bundle)
-        return self._index.answer(partial(self._find, query_bundle))
+        self._units.embed(query)
+        return self._index.answer(partial(self._find, query))
 
     @abstractmethod
     def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:

@@ -11,6 +11,7 @@ from llama_index.core.node_parser import (
     MarkdownElementNodeParser,
     SemanticSplitterNodeParser,
     SentenceSplitter,
+    SentenceWindowNodeParser,
 )
 from llama_index.core.schema import IndexNode
 from llama_index.llms.openai import OpenAI
@@ -124,6 +125,23 @@ def test_our_cache_keeps_the_embeddings(documents: list[Document]) -> None:
     assert embedded == 0
 
 
+def test_a_loaded_cache_can_be_made_ours(twins: list[Document], tmp_path: Path) -> None:
+    model = TrigramEmbedding()
+    written = IngestionPipeline(
+        transformations=[PropositionNodeParser(), model], cache=PropositionIngestionCache()
+    )
+    written.run(documents=twins[:1])
+    written.persist(str(tmp_path))
+    model.embedded = 0
+    loaded = IngestionPipeline(transformations=written.transformations)
+    loaded.load(str(tmp_path))
+    loaded.cache = PropositionIngestionCache(cache=loaded.cache.cache)
+    loaded.run(documents=twins[:1])
+    assert model.embedded == 0
+    nodes = loaded.run(documents=twins[1:])
+    assert {node.ref_doc_id for node in nodes} == {"second"}
+
+
 def openai() -> OpenAI:
     return OpenAI(model="gpt-4o-mini", api_key=KEY, api_base="http://127.0.0.1:9")
 
@@ -172,6 +190,16 @@ def test_a_base_parsers_key_is_not_serialised_either() -> None:
             assert "secret" not in parser.to_json() + repr(parser)
             with pytest.raises(TypeError, match="api_key"):
                 pickle.dumps(parser)
+
+
+def test_the_name_of_a_metadata_key_is_no_secret() -> None:
+    windows = SentenceWindowNodeParser(window_metadata_key="around")
+    parser = PropositionNodeParser(base_parser=windows)
+    for again in (
+        pickle.loads(pickle.dumps(parser)),
+        PropositionNodeParser.from_dict(parser.to_dict()),
+    ):
+        assert again.base_parser.window_metadata_key == "around"
 
 
 def test_a_model_that_was_found_by_its_name_is_not_pickled(monkeypatch: pytest.MonkeyPatch) -> None:

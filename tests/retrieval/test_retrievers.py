@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 
 import pytest
-from llama_index.core import Document
-from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
+from llama_index.core import Document, MockEmbedding
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import (
+    AutoMergingRetriever,
+    QueryFusionRetriever,
+    RecursiveRetriever,
+)
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import BaseNode, QueryBundle
 
 from llama_pack_densex import (
@@ -146,6 +153,47 @@ async def test_an_embedding_of_a_question_that_is_no_number_is_told() -> None:
         pack.retrieve("blue lamp number 7")
     with pytest.raises(ValueError, match="not finite"):
         await pack.aretrieve("blue lamp number 7")
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_core_fuses_packs_with_different_embedding_models(use_async: bool) -> None:
+    models = [TrigramEmbedding(), MockEmbedding(embed_dim=8)]
+    packs = [
+        DenseXRetrievalPack(many_documents(), "none", "none", model, similarity_top_k=2)
+        for model in models
+    ]
+    fusion = QueryFusionRetriever(
+        [pack.retriever for pack in packs],
+        llm=MockLLM(),
+        num_queries=1,
+        similarity_top_k=4,
+        use_async=use_async,
+    )
+    expected = {hit.node_id for pack in packs for hit in pack.retrieve("blue lamp number 7")}
+    assert {hit.node_id for hit in fusion.retrieve("blue lamp number 7")} == expected
+
+
+def test_core_adds_up_what_several_questions_find() -> None:
+    pack = DenseXRetrievalPack(many_documents(), "none", "none", TrigramEmbedding())
+    questions = ["blue lamp number 7", "the keeper of the blue lamp wears boots"]
+    fusion = QueryFusionRetriever(
+        [pack.retriever],
+        llm=MockLLM(),
+        query_gen_prompt=questions[1],  # a MockLLM repeats its prompt
+        num_queries=2,
+        mode=FUSION_MODES.RECIPROCAL_RANK,
+        similarity_top_k=8,
+        use_async=False,
+    )
+    scores: Counter[str] = Counter()
+    for question in questions:
+        for rank, hit in enumerate(pack.retrieve(question)):
+            scores[hit.node_id] += 1 / (60 + rank)
+    assert len(scores) < 8  # both find some of the same passages
+    hits = fusion.retrieve(questions[0])
+    assert {hit.node_id: hit.score for hit in hits} == pytest.approx(scores)
+    plain = pack.get_nodes([hit.node_id for hit in hits])
+    assert [hit.node.hash for hit in hits] == [plain[hit.node_id].hash for hit in hits]
 
 
 def test_a_missing_passage_costs_its_hit_and_not_the_query(

@@ -39,3 +39,10 @@ def test_each_value_of_a_list_is_compared_in_the_form_in_which_it_is_stored(
     )
     assert matches({"day": "2024-05-01"}, filters)
     assert matches({"day": "2023"}, filters)
+
+
+@pytest.mark.parametrize("key", ["doc_id", "document_id", "ref_doc_id"])
+def test_a_document_s_id_has_the_names_of_llama_index_s_stores(key: str) -> None:
+    filters = MetadataFilters(filters=[MetadataFilter(key=key, value="tea.md")])
+    assert matches({"densex_document_id": "tea.md"}, filters)
+    assert not matches({"densex_document_id": "tea.md", key: "the user's own"}, filters)

@@ -37,7 +37,8 @@ class FaissNodes(DocstoreNodes):
 
     Raises:
         ValueError: The index holds vectors without numbers, cannot delete, is not trained, or measures
-            something other than inner products or Euclidean distances.
+            something other than inner products or Euclidean distances; or (on `read_about`, which precedes
+            each use) it holds vectors whose nodes are not in the docstore.
     """
 
     def __init__(
@@ -59,6 +60,12 @@ class FaissNodes(DocstoreNodes):
                 documents[document_id] = DocumentRecord()
         return documents
 
+    def read_about(self) -> str | None:
+        unknown = self._index.ntotal - len(self._names)
+        if unknown > 0:
+            raise _not_known(unknown)
+        return super().read_about()
+
     def positions(self) -> dict[str, str]:
         return {
             name if self._looks_up else str(number): name for number, name in self._names.items()
@@ -67,19 +74,20 @@ class FaissNodes(DocstoreNodes):
     def _search_in(self, index: Any) -> None:
         """Use this index for searches from now on, and map its numbers to the ids of our nodes."""
         numbers = set(_numbers_in(index).tolist())
-        names = {
-            _number(node_id): node_id
-            for info in self._listed().values()
-            for node_id in info.node_ids
-        }
+        names = self._listed_names()
         store: Any = self.vector_store
         with self._lock:
             self._index = store._faiss_index = index
             self._names = {
                 number: node_id for number, node_id in names.items() if number in numbers
             }
-            if self._looks_up:
+            if self._looks_up and numbers == self._names.keys():
                 store._faiss_id_to_node_id_map = self._names
+
+    def _listed_names(self) -> dict[int, str]:
+        """Return the ids of the nodes in the docstore, by the numbers of their vectors."""
+        infos = self._listed().values()
+        return {_number(node_id): node_id for info in infos for node_id in info.node_ids}
 
     def _writers(self) -> Writers:
         return {**super()._writers(), _INDEX: self._write}
@@ -92,9 +100,9 @@ class FaissNodes(DocstoreNodes):
         index = read(_INDEX, faiss.read_index)
         numbers = _numbers_in(index)
         self._check_same(_numbers_in(self._index).tolist(), numbers.tolist())
-        self._search_in(index)
         # before a stop, a docstore outside the folder may have been changed after the index was written
-        index.remove_ids(np.setdiff1d(numbers, np.fromiter(self._names, np.int64)))
+        index.remove_ids(np.setdiff1d(numbers, np.fromiter(self._listed_names(), np.int64)))
+        self._search_in(index)
 
     def _wires(self, nodes: Nodes) -> list[BaseNode]:
         for node in nodes:
@@ -203,8 +211,13 @@ def _numbered(index: Any) -> Any:
     if has_numbers:
         return index
     if index.ntotal:
-        raise ValueError(
-            f"the FAISS index has {index.ntotal} vectors whose nodes are unknown, since FAISS keeps no ids. "
-            "Pass an empty index and index the documents with it, or open the folder of an earlier index"
-        )
+        raise _not_known(index.ntotal)
     return faiss.IndexIDMap2(index)
+
+
+def _not_known(count: int) -> ValueError:
+    return ValueError(
+        f"the FAISS index has {count} vectors whose nodes are unknown, since FAISS keeps no ids. Pass an "
+        "empty index and index the documents with it, open the folder of an earlier index, or pass the "
+        "docstore= of the pack that wrote the vectors"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.schema import BaseNode
@@ -108,10 +108,22 @@ class MilvusNodes(StoreAlone):
         self._upserting.add(list(wires))
 
     def _rows(self, node_ids: Ids) -> StoredRows:
-        return self._query(f"id in {_quote(node_ids)}")
+        # an iterator would make several requests, and with Milvus Lite log a warning
+        expression = f"id in {_quote(node_ids)}"
+        return map(self._row, self._client.query(self._collection, expression, **self._whole_rows))
 
     def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
-        return self._query(_expression([Condition(key, "in", values)]))
+        pages = self._client.query_iterator(
+            self._collection,
+            self.rows_a_request,
+            filter=_expression([Condition(key, "in", values)]),
+            **self._whole_rows,
+        )
+        try:
+            while page := pages.next():
+                yield from map(self._row, page)
+        finally:
+            pages.close()
 
     def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         (hits,) = self._client.search(
@@ -126,20 +138,13 @@ class MilvusNodes(StoreAlone):
         )
         return ((Row(hit["id"], hit["entity"]), hit["distance"]) for hit in hits)
 
-    def _query(self, expression: str) -> StoredRows:
-        text_key = self._store.text_key
-        pages = self._client.query_iterator(
-            self._collection,
-            self.rows_a_request,
-            filter=expression,
-            output_fields=[*HIT_KEYS, HEAD_KEY, "_node_type", text_key],
-            **_STRONG,
-        )
-        try:
-            while page := pages.next():
-                yield from (Row(entity["id"], entity, entity[text_key]) for entity in page)
-        finally:
-            pages.close()
+    @property
+    def _whole_rows(self) -> dict[str, Any]:
+        fields = [*HIT_KEYS, HEAD_KEY, "_node_type", self._store.text_key]
+        return {"output_fields": fields, **_STRONG}
+
+    def _row(self, entity: dict[str, Any]) -> Row:
+        return Row(entity["id"], entity, entity[self._store.text_key])
 
 
 def _quote(value: object) -> str:

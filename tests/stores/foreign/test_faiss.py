@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_index.core import MockEmbedding
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 from tests.another_process import run_program
 from tests.stores.foreign.docstore_nodes import (
@@ -149,6 +152,22 @@ def test_an_index_with_vectors_of_others_is_refused() -> None:
     store.add(nodes_of(ENGLISH["tides"]))
     with pytest.raises(ValueError, match="FAISS keeps no ids"):
         FaissNodes(store)
+
+
+@pytest.mark.parametrize("kind", ["inverted lists", "with ids"])
+def test_an_index_of_llama_index_s_own_numbers_is_refused_and_stays_as_it_is(kind: str) -> None:
+    vector_store = KINDS[kind]()
+    docstore = SimpleDocumentStore()
+    nodes = nodes_of(ENGLISH["tides"])
+    docstore.add_documents(nodes)
+    vector_store.add(nodes)
+    asked = question("The Moon pulls the ocean towards itself.", 2)
+    before = vector_store.query(asked).ids
+    with pytest.raises(ValueError, match="4 vectors whose nodes are unknown"):
+        DenseXRetrievalPack.from_vector_store(
+            vector_store, docstore=docstore, embed_model=MockEmbedding(DIMENSION), query_llm="none"
+        )
+    assert vector_store.query(asked).ids == before
 
 
 def test_vectors_that_others_add_later_are_refused_or_never_found() -> None:

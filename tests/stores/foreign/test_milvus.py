@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
     assert len(store.search(question("tea", 9))) == len(TEA)
     with pytest.raises(ValueError, match="dimension"):
         NodeIndex(store).replace([], [TEA[0].model_copy(update={"embedding": [1.0]})])
+
+
+def test_reading_by_ids_makes_milvus_warn_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = str(tmp_path / "nodes.db")
+    store = adapter_for(milvus.MilvusVectorStore(uri=uri, dim=DIMENSION, use_async_client=False))
+    store.replace([], TEA)
+    monkeypatch.setattr(logging.getLogger("pymilvus"), "handlers", [caplog.handler])
+    assert len(store.fetch([node.node_id for node in TEA])) == len(TEA)
+    assert "failed to get mvccTs" not in caplog.text
 
 
 class TestMilvusLite(AloneChecks):

@@ -16,7 +16,7 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode
-from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.storage.docstore import BaseDocumentStore, SimpleDocumentStore
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
@@ -218,6 +218,16 @@ def test_another_kind_of_store_than_the_folders_is_refused(tmp_path: Path) -> No
     DenseXRetrievalPack([SECRET], vector_store=SimpleVectorStore(), persist_dir=tmp_path, **OPTIONS)
     with pytest.raises(InvalidIndexError, match="there is no index in the ChromaVectorStore"):
         DenseXRetrievalPack.load(tmp_path, vector_store=chroma(), **OPTIONS)
+
+
+def test_a_store_without_text_is_opened_with_the_docstore_beside_it() -> None:
+    store = SimpleVectorStore()
+    docstore = SimpleDocumentStore()
+    DenseXRetrievalPack([SECRET], vector_store=store, docstore=docstore, **OPTIONS)
+    with pytest.raises(InvalidIndexError, match="the docstore, if the store keeps no text"):
+        DenseXRetrievalPack.from_vector_store(store, **OPTIONS)
+    pack = DenseXRetrievalPack.from_vector_store(store, docstore=docstore, **OPTIONS)
+    assert [hit.node.ref_doc_id for hit in pack.retrieve("wormwood")] == [SECRET.id_]
 
 
 @pytest.mark.parametrize("make", [chroma, qdrant])
