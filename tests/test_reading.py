@@ -1780,10 +1780,66 @@ def test_titles_units_sections_totals_and_notes_of_a_table(tmp_path: Path) -> No
     )
     names = "| 支店 | 上期 計画 (千円) | 下期 実績 (千円) |\n| --- | --- | --- |\n"
     assert html(tmp_path, f"<table>{header}{rows}</table>") == (
-        f"売上\n\n北日本\n\n{names}| 札幌 | 110 | 118 |\n| 青森 | 休業 | 休業 |\n| 青森 | 9 | 8 |\n\n"
-        f"南日本\n\n{names}| 那覇 | 70 | 64 |\n| 合計 |  | 5 |\n\n※速報値\n"
+        f"売上\n\n{names}| 北日本 |  |  |\n| 札幌 | 110 | 118 |\n| 青森 | 休業 | 休業 |\n| 青森 | 9 | 8 |\n"
+        "| 南日本 |  |  |\n| 那覇 | 70 | 64 |\n| 合計 |  | 5 |\n\n※速報値\n"
     )
 
+
+def test_labels_of_groups_are_repeated_where_cells_below_them_are_blank(tmp_path: Path) -> None:
+    rows = rows_of(
+        "区分|世帯|月額",
+        "借家|単身|15000",
+        "|扶養|25000",
+        "持家|単身|5000",
+        "|扶養|9000",
+        "||54000",
+    )
+    assert html(tmp_path, f"<table>{rows}</table>").splitlines()[2:] == [
+        "| 借家 | 単身 | 15000 |",
+        "| 借家 | 扶養 | 25000 |",
+        "| 持家 | 単身 | 5000 |",
+        "| 持家 | 扶養 | 9000 |",
+        "|  |  | 54000 |",
+    ]
+
+
+MINUTES = [
+    "日時|6月5日|場所|会議室",
+    "出席者|3*佐藤、高橋",
+    "宿題/3|担当|内容|期限",
+    "高橋|計画|6月7日",
+    "佐藤|試験|6月9日",
+    "次回|3*6月19日",
+]
+
+
+def test_minutes_in_a_table_are_a_form_around_a_list(tmp_path: Path) -> None:
+    form = record(("日時", "6月5日"), ("場所", "会議室"), ("出席者", "佐藤、高橋"))
+    tasks = "\n".join(
+        [
+            "| 宿題 | 担当 | 内容 | 期限 |",
+            "| --- | --- | --- | --- |",
+            "| 宿題 | 高橋 | 計画 | 6月7日 |",
+            "| 宿題 | 佐藤 | 試験 | 6月9日 |",
+        ]
+    )
+    text = html(tmp_path, f"<table>{rows_of(*MINUTES)}</table>")
+    assert text.strip().split("\n\n") == [form, tasks, record(("次回", "6月19日"))]
+
+
+def test_questions_beside_answers_and_long_values_are_records_of_their_own(tmp_path: Path) -> None:
+    pairs = [("Where do I park?", "On level 2."), ("Who pays?", "We do."), ("Who may park?", LONG)]
+    pairs += [("Contact:", "Ann")]
+    rows = rows_of(*("|".join(pair) for pair in pairs))
+    text = html(tmp_path, f"<table>{rows}</table>")
+    assert text.strip().split("\n\n") == [record(pair) for pair in pairs]
+    header = rows_of("Question|Answer")
+    assert html(tmp_path, f"<table>{header}{rows}</table>").startswith("| Question | Answer |")
+
+
+LONG = (
+    "Everybody who works at the office at least on two days of a week, as long as there is space."
+)
 
 FORM = record(
     ("申請者", "山本花子"),
@@ -2279,6 +2335,47 @@ def test_marked_names_beside_values_on_a_sheet_and_struck_out_cells(tmp_path: Pa
     book.save(tmp_path / "a.xlsx")
     expected = record(("Guest", "Ann"), ("Arrives", "Monday"), ("Leaves", "~~Friday~~"))
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{expected}"
+
+
+def test_headings_and_labels_of_groups_of_a_sheet_are_in_each_of_their_records(
+    tmp_path: Path,
+) -> None:
+    rows: list[list[object]] = [
+        ["Item", "Kind", "Price"],
+        ["Drinks"], ["Tea", "black", 3], [None, "green", 4], ["Milk", "cold", 2], [None, "hot", 2],
+        ["Food"], ["Cake", "dry", 5], [None, None, 16],
+    ]  # fmt: skip
+    drinks = [
+        ("Tea", "black", "3"),
+        ("Tea", "green", "4"),
+        ("Milk", "cold", "2"),
+        ("Milk", "hot", "2"),
+    ]
+    records = [
+        record(("", "Drinks"), ("Item", item), ("Kind", kind), ("Price", price))
+        for item, kind, price in drinks
+    ]
+    records.append(record(("", "Food"), ("Item", "Cake"), ("Kind", "dry"), ("Price", "5")))
+    records.append(record(("", "Food"), ("Price", "16")))
+    assert sheet(tmp_path, rows, ("A2:C2", "A7:C7")) == "\n\n\n".join(records)
+
+
+def test_a_title_above_a_form_or_names_is_a_line(tmp_path: Path) -> None:
+    rows: list[list[object]] = [
+        [None, "Travel"], [], ["Name", "Ann", "Purpose", "Trade fair", None], [],
+        ["As of", 2024], ["Day", "From", "To", "By", "Sum"], ["Monday", "Kiel", "Ulm", "rail", 90],
+    ]  # fmt: skip
+    blocks = [
+        "Travel",
+        record(("Name", "Ann"), ("Purpose", "Trade fair")),
+        "As of 2024",
+        record(("Day", "Monday"), ("From", "Kiel"), ("To", "Ulm"), ("By", "rail"), ("Sum", "90")),
+    ]
+    assert sheet(tmp_path, rows, ("B1:E1",)) == "\n\n\n".join(blocks)
+    lines = ["Export,,", "As of,2024,", "Site,Visitors,Share", "Blog,1200,5"]
+    text = read_file(write(tmp_path / "a.csv", "\n".join(lines)), "a.csv")[0].text
+    records = [record(("Site", "Blog"), ("Visitors", "1200"), ("Share", "5"))]
+    assert text.split("\n\n\n") == ["Export", "As of 2024", *records]
 
 
 # PDF
