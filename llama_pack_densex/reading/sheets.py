@@ -357,25 +357,26 @@ def _value_text(cell: Any) -> str:
     if isinstance(value, timedelta):
         return _hours(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        number = f"{value:.15g}" if isinstance(value, float) else str(value)
-        return _with_unit(number, cell.number_format)
+        return _formatted(value, cell.number_format)
     return str(value).removesuffix(" 00:00:00")  # of a date without a time
 
 
 # What a format writes around a number; and its parts, of which spaces and colours are not text.
 _AROUND = r'(?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[$€£¥ ])*'
-_WITH_UNIT = re.compile(rf"({_AROUND})(?:[#0?,.]*[#0?.]|General)({_AROUND})")
+_FORMAT = re.compile(rf"({_AROUND})([#0?,.]*[#0?.]|General)(,*)({_AROUND})")
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|(.)')
 
 
-def _with_unit(number: str, number_format: str) -> str:
-    """Return a number with the currency or unit of its format, unless that shows thousands."""
-    match = _WITH_UNIT.fullmatch(number_format.partition(";")[0])
-    if not match:
-        return number
-    prefix, suffix = map(_literal_text, match.groups())
-    sign = "-" if number.startswith("-") else ""
-    return f"{sign}{prefix.lstrip()}{number.removeprefix('-')}{suffix.rstrip()}"
+def _formatted(value: float, number_format: str) -> str:
+    """Return a number with the currency, unit and leading zeros of its format, in thousands if so shown."""
+    match = _FORMAT.fullmatch(number_format.partition(";")[0])
+    prefix, digits, thousands, suffix = match.groups() if match else ("", "", "", "")
+    value = value / 1000 ** len(thousands) if thousands else value
+    number = f"{abs(value):.15g}" if isinstance(value, float) else str(abs(value))
+    whole, point, decimals = number.partition(".")
+    number = whole.zfill(digits.partition(".")[0].count("0")) + point + decimals
+    sign = "-" if value < 0 else ""
+    return f"{sign}{_literal_text(prefix).lstrip()}{number}{_literal_text(suffix).rstrip()}"
 
 
 def _literal_text(number_format: str) -> str:
