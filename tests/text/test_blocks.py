@@ -148,6 +148,17 @@ def test_the_numbers_of_japanese_laws_begin_items() -> None:
     assert list(needs(text)) == ["一　氏名", "二　住所", "十一　電話番号"]
 
 
+def test_kana_number_the_items_within_those_of_a_law() -> None:
+    text = "次による。\n(1) 働く環境\n　ア　回線が速いこと。\n　　(ｱ) 光回線\nイ 静かなこと。"
+    lead, outer, kana, half_width, space = map(str.strip, text.splitlines())
+    assert needs(text) == {
+        outer: [lead],
+        kana: [lead, outer],
+        half_width: [lead, outer, kana],
+        space: [lead],
+    }
+
+
 # Tables
 
 
