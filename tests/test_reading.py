@@ -1468,6 +1468,18 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
         assert read.text == "It was built in\n1874\nThen it burned."
 
 
+def test_what_one_speaker_says_is_read_together_without_ids_and_notes(tmp_path: Path) -> None:
+    cues = (
+        "WEBVTT\nKind: captions\n\nNOTE made by a program\nin two lines\n\n"
+        "5f-2e/1-0\n00:01.000 --> 00:02.000\n<v Ann Lee>The tender is due</v>\n\n"
+        "5f-2e/1-1\n00:02.000 --> 00:03.000\n<v Ann Lee>in May.</v>\n\n"
+        "STYLE\n::cue { color: red }\n\n"
+        "5f-2e/2-0\n00:03.000 --> 00:04.000\n<v Bo>NOTE that.</v>\n"
+    )
+    (read,) = read_file(write(tmp_path / "call.vtt", cues), "call.vtt")
+    assert read.text == "Ann Lee: The tender is due in May.\nBo: NOTE that."
+
+
 def restructured(path: Path, source: str) -> str:
     return read_file(write(path / "a.rst", source), "a.rst")[0].text
 
@@ -2056,6 +2068,13 @@ def test_paragraphs_of_the_outline_of_a_word_file_are_headings(tmp_path: Path) -
     assert read_file(file, "a.docx")[0].text == (
         "# 休暇\n\nAsk.\n\n## Who\n\nText\n\n| Cell | Cell |\n| --- | --- |\n| Cell | Cell |\n"
     )
+
+
+def test_underlined_paragraphs_of_a_word_file_are_headings(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    heading = "<w:p><w:r><w:rPr><w:u w:val='single'/></w:rPr><w:t>RETURNS</w:t></w:r></w:p>"
+    file = word_file(tmp_path / "a.docx", heading, paragraph("Within a week."))
+    assert read_file(file, "a.docx")[0].text == "**RETURNS**\n\nWithin a week.\n"
 
 
 def test_lists_of_word_files_nest_by_their_styles(tmp_path: Path) -> None:

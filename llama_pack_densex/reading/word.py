@@ -18,7 +18,7 @@ from llama_pack_densex.reading.files import Part, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
 # What Mammoth does not handle by itself: titles, tables of contents (which are left out), lists that styles
-# nest, and breaks.
+# nest, underlined headings, and breaks.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
@@ -27,6 +27,7 @@ p[style-name='List Bullet 2'] => ul|ol > li > ul > li:fresh
 p[style-name='List Number 2'] => ul|ol > li > ol > li:fresh
 p[style-name='List Bullet 3'] => ul|ol > li > ul|ol > li > ul > li:fresh
 p[style-name='List Number 3'] => ul|ol > li > ul|ol > li > ol > li:fresh
+u => strong
 br[type='page'] => br
 br[type='column'] => br
 """
