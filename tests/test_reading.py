@@ -968,9 +968,10 @@ def test_what_a_page_says_about_tags_stays_in_what_is_searched(tmp_path: Path) -
 def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_path: Path) -> None:
     page = (
         "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the "
-        "1<sup>st</sup>.<a><sup>1</sup></a> No."
+        "1<sup>st</sup>.<a><sup>1</sup></a> No. 送料<sup>3</sup> and <b>Breakfast</b><sup>4</sup>"
     )
-    assert html(tmp_path, page) == "10^6 m2 of 1998[2], the 1st.[1] No.\n"
+    text = "10^6 m2 of 1998[2], the 1st.[1] No. 送料[3] and Breakfast[4]\n"
+    assert html(tmp_path, page) == text
 
 
 @pytest.mark.parametrize(
@@ -2113,6 +2114,22 @@ def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:
     assert read_file(word_file(tmp_path / "a.docx", f"<w:p>{''.join(runs)}</w:p>"), "a.docx")[
         0
     ].text == ("~~strikedstrike~~b\n")
+
+
+@pytest.mark.parametrize("kind", ["slideshow", "template"])
+def test_slide_shows_and_templates_are_read_as_presentations(tmp_path: Path, kind: str) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    show.slides.add_slide(show.slide_layouts[5]).shapes.title.text = "Prices"
+    show.save(tmp_path / "a.pptx")
+    with ZipFile(tmp_path / "a.pptx") as saved, ZipFile(tmp_path / "a.ppsx", "w") as changed:
+        for name in saved.namelist():
+            part = saved.read(name)
+            changed.writestr(
+                name, part.replace(b"ml.presentation.main", f"ml.{kind}.main".encode())
+            )
+    (slide,) = read_file(tmp_path / "a.ppsx", "a.ppsx")
+    assert slide.text == "# Prices\n"
 
 
 def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pptx import Presentation
+from pptx.package import Package
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
@@ -17,7 +17,8 @@ from llama_pack_densex.reading.html import html_to_text
 
 def read_slides(file: Path) -> Iterator[Part]:
     """Yield the text of each slide and its notes, with the presentation's title."""
-    show = Presentation(str(file))
+    # not `Presentation(file)`, which refuses slide shows and templates
+    show = Package.open(str(file)).main_document_part.presentation
     title = titled(show.core_properties.title)
     for number, slide in enumerate(show.slides, 1):
         _choose_alternatives(slide._element)
