@@ -2116,6 +2116,49 @@ def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:
     ].text == ("~~strikedstrike~~b\n")
 
 
+def test_charts_and_diagrams_of_slides_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pptx = pytest.importorskip("pptx")
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+    from pptx.opc.package import PackURI, Part
+    from pptx.oxml import parse_xml
+
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[5])
+    values = CategoryChartData(number_format="0%")
+    values.categories = [date(2024, 1, 1), date(2024, 2, 1)]
+    values.add_series("A & B", (0.4, 0.125))
+    values.add_series("他社", (None, 0.5))
+    frame = slide.shapes.add_chart(XL_CHART_TYPE.LINE, 0, 0, 9, 9, values)
+    frame.chart.chart_title.text_frame.text = "Share"
+    schemas = "http://schemas.openxmlformats.org/"
+    diagram = f'xmlns:dgm="{schemas}drawingml/2006/diagram" xmlns:a="{schemas}drawingml/2006/main"'
+    texts = ("", "Draft", "部長が承認 &lt; 5万円")
+    points = (
+        f"<dgm:pt><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>" for text in texts
+    )
+    data = f"<dgm:dataModel {diagram}>{''.join(points)}</dgm:dataModel>".encode()
+    part = Part(PackURI("/ppt/diagrams/data1.xml"), "application/xml", show.part.package, data)
+    relation = slide.part.relate_to(part, f"{schemas}officeDocument/2006/relationships/diagramData")
+    frame = parse_xml(
+        f'<p:graphicFrame xmlns:p="{schemas}presentationml/2006/main" {diagram} '
+        f'xmlns:r="{schemas}officeDocument/2006/relationships"><p:nvGraphicFramePr><p:cNvPr id="9" '
+        'name="d"/><p:cNvGraphicFramePr/><p:nvPr/></p:nvGraphicFramePr><p:xfrm><a:off x="0" y="99"/>'
+        '<a:ext cx="9" cy="9"/></p:xfrm><a:graphic><a:graphicData '
+        f'uri="{schemas}drawingml/2006/diagram"><dgm:relIds r:dm="{relation}"/></a:graphicData>'
+        "</a:graphic></p:graphicFrame>"
+    )
+    slide.shapes._spTree.append(frame)
+    show.save(tmp_path / "a.pptx")
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text == (
+        "Share\n\n|  | A & B | 他社 |\n| --- | --- | --- |\n| 2024-01-01 | 40% |  |\n"
+        "| 2024-02-01 | 12.5% | 50% |\n\n- Draft\n- 部長が承認 < 5万円\n"
+    )
+    assert "not read: its embedded files" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["slideshow", "template"])
 def test_slide_shows_and_templates_are_read_as_presentations(tmp_path: Path, kind: str) -> None:
     pptx = pytest.importorskip("pptx")
