@@ -1884,6 +1884,7 @@ FORM_ROWS = [
             "目的|説明会",
         ),
         rows_of("申請者：|山本花子", "所属：|営業第二課"),
+        rows_of("Project manager|山本花子", "Sponsor|営業第二課"),
         "".join(
             f"<tr><th>{name}<td>{value}"
             for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))
@@ -1892,6 +1893,7 @@ FORM_ROWS = [
 )
 def test_names_beside_values_are_a_record(tmp_path: Path, rows: str) -> None:
     text = html(tmp_path, f"<table>{rows}</table>").replace("：", "").strip()
+    text = text.replace("Project manager", "申請者").replace("Sponsor", "所属")
     assert text in (FORM, record(("申請者", "山本花子"), ("所属", "営業第二課")))
 
 
@@ -2441,6 +2443,16 @@ def test_headings_and_labels_of_groups_of_a_sheet_are_in_each_of_their_records(
     records.append(record(("", "Food"), ("Item", "Cake"), ("Kind", "dry"), ("Price", "5")))
     records.append(record(("", "Food"), ("Price", "16")))
     assert sheet(tmp_path, rows, ("A2:C2", "A7:C7")) == "\n\n\n".join(records)
+
+
+def test_marked_titles_tell_the_tables_of_a_sheet_apart(tmp_path: Path) -> None:
+    rows: list[list[object]] = []
+    for year, price in ((2023, 5), (2024, 6)):
+        rows += [[f"{year}年度"], ["品名", "単価", "備考"], ["煎茶", price, "税込"], []]
+    blocks = []
+    for title, price in (("2023年度", "5"), ("2024年度", "6")):
+        blocks += [title, record(("", title), ("品名", "煎茶"), ("単価", price), ("備考", "税込"))]
+    assert sheet(tmp_path, rows, ("A1:C1", "A5:C5")) == "\n\n\n".join(blocks)
 
 
 def test_a_title_above_a_form_or_names_is_a_line(tmp_path: Path) -> None:

@@ -418,36 +418,38 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
             yield unread
             names, depth = _read_header(rows[start:])
             unread = " ".join(filter(None, names))
+            has_title = start > 0 and len(stretches) > 1 and _is_heading(rows[start - 1 :])
+            title = rows[start - 1][0].text if has_title else ""  # tells tables apart
             rows = rows[start + depth :]
-            yield from _rows_below(names, rows)
+            yield from _rows_below(names, rows, title)
         if names and not all(map(_is_line, rows)):
             unread = ""
         yield from blocks_below
     yield unread
 
 
-def _rows_below(names: Sequence[str], rows: Grid) -> Iterator[str]:
+def _rows_below(names: Sequence[str], rows: Grid, heading: str = "") -> Iterator[str]:
     """Yield rows below the names of their columns as records, each with the heading that it is below, and
     other rows as lines.
     """
-    heading = ""
     texts = with_labels([*map(row_texts, rows)])
     for place, (row, values) in enumerate(zip(rows, texts, strict=True)):
         if names and not _is_line(row):
             above = heading if heading != values[0] else ""
             pairs = zip(["", *names], [above, *values], strict=True)
             yield record((name, text) for name, text in pairs if text)
-        elif len(names) > 2 and _is_heading(row, rows[place + 1 :]):
+        elif len(names) > 2 and _is_heading(rows[place:]):
             heading = row[0].text
         else:
             yield " ".join(cell.text for cell in cells_of(row))
 
 
-def _is_heading(line: Row, rows: Grid) -> bool:
-    """Return whether a line above rows is marked or merged."""
+def _is_heading(rows: Grid) -> bool:
+    """Return whether the first of the rows is a line that is marked or merged, above a row."""
+    line, *below = rows
+    is_above_row = _is_line(line) and bool(below) and not _is_line(below[0])
     is_marked = line[0].is_name or line[0] is line[1]
-    is_above_row = bool(rows) and not _is_line(rows[0])
-    return is_marked and is_above_row and len(line[0].text) <= LONGEST_GROUP
+    return is_above_row and is_marked and len(line[0].text) <= LONGEST_GROUP
 
 
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:

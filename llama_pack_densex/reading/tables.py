@@ -218,7 +218,8 @@ _LABEL = re.compile(
     r"venue|location|contact(?: person)?|company|employer|remarks|signature|applicant|"
     r"(?:approv|prepar|request)ed by|"
     r"customer|supplier|(?:invoice|order|account|reference) (?:no\.?|number|date)|due date|payment terms|"
-    r"employee(?: id| no\.?| number)?|manager|start date|end date|deadline|author|version",
+    r"employee(?: id| no\.?| number)?|(?:\w+ )?manager|owner|sponsor|client|"
+    r"status|budget|start date|end date|deadline|author|version",
     re.IGNORECASE,
 )
 
