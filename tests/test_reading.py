@@ -1281,8 +1281,8 @@ def test_hidden_rows_and_texts_of_a_word_file_are_not_read_in_either_form_of_the
 @pytest.mark.parametrize(
     ("part", "kind"),
     [
-        ("word__charts__chart1", "charts"),
-        ("word__diagrams__data1", "diagrams"),
+        ("word__charts__chartEx1", "charts"),
+        ("word__embeddings__a.xlsx", "embedded files"),
         ("word__comments", "comments"),
     ],
 )
@@ -1294,6 +1294,31 @@ def test_what_is_not_read_of_an_office_file_is_told(
     assert "not read" not in caplog.text
     read_file(word_file(tmp_path / "b.docx", paragraph("本文。"), **{part: "<x/>"}), "b.docx")
     assert f"b.docx: not read: its {kind}" in caplog.text
+
+
+def test_charts_and_diagrams_of_a_word_file_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mammoth")
+    ids = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+    drawings = (
+        f'<c:chart xmlns:c="c" {ids} r:id="r1"/>',
+        f'<d:relIds xmlns:d="d" {ids} r:dm="r2"/>',
+    )
+    body = [f"<w:p><w:r><w:drawing>{drawing}</w:drawing></w:r></w:p>" for drawing in drawings]
+    point = '<c:pt idx="0"><c:v>{}</c:v></c:pt>'.format
+    values = f"<c:val><c:formatCode>0%</c:formatCode>{point('0.4')}</c:val>"
+    series = f"<c:ser><c:tx>{point('2024年')}</c:tx><c:cat>{point('007')}</c:cat>{values}</c:ser>"
+    texts = "".join(f"<d:pt><d:t><a:p><a:t>{text}</a:t></a:p></d:t></d:pt>" for text in "起承")
+    parts = {
+        "word__charts__chart1": f'<c:chartSpace xmlns:c="c">{series}</c:chartSpace>',
+        "word__diagrams__data1": f'<d:dataModel xmlns:d="d" xmlns:a="a">{texts}</d:dataModel>',
+        "word___rels__document.xml.rels": related(r1="charts/chart1.xml", r2="diagrams/data1.xml"),
+    }
+    file = word_file(tmp_path / "a.docx", *body, **parts)
+    text = "|  | 2024年 |\n| --- | --- |\n| 007 | 40% |\n\n- 起\n- 承\n"
+    assert read_file(file, "a.docx")[0].text == text
+    assert not caplog.text
 
 
 def test_what_is_attached_to_a_message_is_told(

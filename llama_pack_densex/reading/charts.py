@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import date, timedelta
 from html import escape
 from typing import Any
@@ -35,19 +36,24 @@ def _points(series: Any, *axes: str) -> dict[int, str]:
 
 
 def _value(text: str, number_format: str) -> str:
-    """Return a value as text: a name, a date, a percentage or another number."""
-    try:
-        number = float(text)
-    except ValueError:
-        return escape(text)
-    if "yy" in number_format:
-        return str(date(1899, 12, 30) + timedelta(number))
-    return f"{100 * number:.15g}%" if "%" in number_format else f"{number:.15g}"
+    """Return a value as text: a name, which has no format, a date, a percentage or another number."""
+    with suppress(ValueError, OverflowError):  # as of "#N/A"
+        if "yy" in number_format:
+            return str(date(1899, 12, 30) + timedelta(float(text)))
+        if "%" in number_format:
+            return f"{100 * float(text):.15g}%"
+        if number_format:
+            return f"{float(text):.15g}"
+    return escape(text)
 
 
 def _text(element: Any) -> str:
     """Return the text of an element, which is in the runs of paragraphs or in a cached cell."""
-    return "" if element is None else escape("".join(element.itertext("{*}t", "{*}v")))
+    if element is None:
+        return ""
+    paragraphs = [*element.iter("{*}p")] or [element]
+    lines = ("".join(paragraph.itertext("{*}t", "{*}v")) for paragraph in paragraphs)
+    return escape(" ".join(lines)).strip()
 
 
 def diagram_html(data: Any) -> str:

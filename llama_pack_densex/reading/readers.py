@@ -140,8 +140,8 @@ def _check_size(file: Path, contents: Sequence[ZipInfo]) -> None:
 
 # Parts of Office files that no reader supports, by the patterns of their names.
 _UNREAD = {
-    r"(?:word|xl)/charts/|ppt/charts/chartEx": "charts",
-    r"(?:word|xl)/diagrams/": "diagrams",
+    r"xl/charts/|(?:word|ppt)/charts/chartEx": "charts",
+    r"xl/diagrams/": "diagrams",
     r"(?:word|xl|ppt)/embeddings/": "embedded files",
     r"(?:word|xl|ppt)/comments": "comments",
     r"xl/drawings/drawing": "drawings and text boxes",
