@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, filterfalse, groupby, pairwise, product, starmap, takewhile
+from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
 from typing import TypeVar
 
 from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
@@ -231,7 +231,7 @@ def take_form(grid: Grid) -> tuple[list[str], Grid, list[str]]:
     for size in range(min(len(grid), _LARGEST_FORM), 0, -1):
         if _is_form(grid[:size], is_whole=size == len(grid)):
             rows = grid[size:]
-            end = len(rows) - len([*takewhile(_is_wide, reversed(rows))])
+            end = len(rows) - len([*takewhile(_is_beside, reversed(rows))])
             return [*_form_blocks(grid[:size])], rows[:end], [*_form_blocks(rows[end:])]
     return [], grid, []
 
@@ -248,8 +248,7 @@ def _form_blocks(grid: Grid) -> Iterable[str]:
 def _are_short(above: Sequence[tuple[str, str]], pair: tuple[str, str]) -> bool:
     """Return whether a pair is read with those above; not if one is a text or answers a question."""
     name, value = pair
-    is_question = name.endswith(("?", "？"))
-    return not is_question and len(above[-1][1]) <= _LONGEST_VALUE >= len(value)
+    return not _is_question(name) and len(above[-1][1]) <= _LONGEST_VALUE >= len(value)
 
 
 _Pair = tuple[Cell, str]
@@ -270,27 +269,38 @@ def _is_form(grid: Grid, is_whole: bool) -> bool:
     """Return whether names are beside values, not above them; by the names, or the shape of a whole table."""
     rows = [row for row in grid if len(cells_of(row)) > 1]
     pairs = [_pairs(cells_of(row)) for row in rows]
-    if not any(value for _, value in chain(*pairs[:1])) or any(starmap(_is_list, pairwise(rows))):
+    if not any(value for _, value in chain(*pairs[:1])):
         return False
+    are_beside = [*map(_is_beside, rows)]
     are_labels = [
-        [_is_wide(row) or _is_labelled(pair) for pair in row_pairs]
-        for row, row_pairs in zip(rows, pairs, strict=True)
+        [is_beside or _is_labelled(pair) for pair in row_pairs]
+        for is_beside, row_pairs in zip(are_beside, pairs, strict=True)
     ]
+    if any(map(_is_list, rows, rows[1:], are_labels[1:])):
+        return False
     every = [*chain(*are_labels)]
-    if any(are_labels[0]) and sum(every) >= max(2, len(every) / 2):
+    begins = any(are_labels[0]) or not any(are_beside)
+    if begins and sum(every) >= max(2, len(every) / 2):
         return is_whole or all(are_labels[-1])
     return is_whole and _is_shaped_as_form(rows, pairs)
 
 
-def _is_wide(row: Row) -> bool:
-    """Return whether a row is a name, and a value merged over two or more columns to the end."""
-    return len(cells_of(row)) == 2 and row[-1] is row[-2] and row[-1].text != ""
+def _is_beside(row: Row) -> bool:
+    """Return whether a row is a question and its answer, or a name and a value merged to the end."""
+    if len(cells_of(row)) != 2:
+        return False
+    is_merged = row[-1] is row[-2] and row[-1].text != ""
+    return is_merged or _is_question(row[0].text)
 
 
-def _is_list(row: Row, below: Row) -> bool:
+def _is_question(text: str) -> bool:
+    return text.endswith(("?", "？"))
+
+
+def _is_list(row: Row, below: Row, are_labels: Sequence[bool]) -> bool:
     """Return whether two rows are of a list beside its name: they share the first cell."""
     is_shared = below[0] is row[0] or not below[0].text
-    return is_shared and len({*cells_of(below)} - {row[0]}) > 2
+    return is_shared and not any(are_labels) and len({*cells_of(below)} - {row[0]}) > 2
 
 
 def _is_labelled(pair: _Pair) -> bool:
@@ -310,6 +320,6 @@ def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:
 
 
 def _is_label(cell: Cell) -> bool:
-    if cell.is_name or cell.text.endswith((":", "：", "?", "？")):
+    if cell.is_name or cell.text.endswith((":", "：")):
         return True
     return _LABEL.fullmatch(cell.text) is not None
