@@ -438,7 +438,7 @@ def _rows_below(names: Sequence[str], rows: Grid, heading: str = "") -> Iterator
             above = heading if heading != values[0] else ""
             pairs = zip(["", *names], [above, *values], strict=True)
             yield record((name, text) for name, text in pairs if text)
-        elif len(names) > 2 and _is_heading(rows[place:]):
+        elif len(names) > 2 and _is_heading(rows[place : place + 2]):
             heading = row[0].text
         else:
             yield " ".join(cell.text for cell in cells_of(row))
@@ -464,7 +464,7 @@ def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
             _, depth = _read_header(rows[number:])
             is_header = has_values == [False, True] or depth > 1
             return number if is_header else len(rows)
-        if 2 * _width(row) > widest and not _is_title(row, rows[number + 1 :]):
+        if 2 * _width(row) > widest and not _is_title(row, rows[number + 1 : number + 2]):
             return len(rows) if _are_values(rows[number:]) else number
     return len(rows)
 
