@@ -573,7 +573,11 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         (12.5, '_("$"* #,##0.00_);_("$"* (#,##0.00)', "$12.5"),
         (12.5, '_-* #,##0.00\\ "€"_-', "12.5 €"),
         (2.5, 'General" kg"', "2.5 kg"),
-        (1500000, '#,##0,"千円"', "1500000"),
+        (1500000, '#,##0,"千円"', "1500千円"),
+        (-1250500, "#,##0,", "-1250.5"),
+        (3200000, '0.0,,"M"', "3.2M"),
+        (42, "000000", "000042"),
+        (7.5, "00.00", "07.5"),
         (5, "#,##0_);(#,##0)", "5"),
         (12345678901234, "0", "12345678901234"),
         (True, "0", "True"),
@@ -964,9 +968,10 @@ def test_what_a_page_says_about_tags_stays_in_what_is_searched(tmp_path: Path) -
 def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_path: Path) -> None:
     page = (
         "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the "
-        "1<sup>st</sup>.<a><sup>1</sup></a> No."
+        "1<sup>st</sup>.<a><sup>1</sup></a> No. 送料<sup>3</sup> and <b>Breakfast</b><sup>4</sup>"
     )
-    assert html(tmp_path, page) == "10^6 m2 of 1998[2], the 1st.[1] No.\n"
+    text = "10^6 m2 of 1998[2], the 1st.[1] No. 送料[3] and Breakfast[4]\n"
+    assert html(tmp_path, page) == text
 
 
 @pytest.mark.parametrize(
@@ -1276,8 +1281,8 @@ def test_hidden_rows_and_texts_of_a_word_file_are_not_read_in_either_form_of_the
 @pytest.mark.parametrize(
     ("part", "kind"),
     [
-        ("word__charts__chart1", "charts"),
-        ("word__diagrams__data1", "diagrams"),
+        ("word__charts__chartEx1", "charts"),
+        ("word__embeddings__a.xlsx", "embedded files"),
         ("word__comments", "comments"),
     ],
 )
@@ -1289,6 +1294,31 @@ def test_what_is_not_read_of_an_office_file_is_told(
     assert "not read" not in caplog.text
     read_file(word_file(tmp_path / "b.docx", paragraph("本文。"), **{part: "<x/>"}), "b.docx")
     assert f"b.docx: not read: its {kind}" in caplog.text
+
+
+def test_charts_and_diagrams_of_a_word_file_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mammoth")
+    ids = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+    drawings = (
+        f'<c:chart xmlns:c="c" {ids} r:id="r1"/>',
+        f'<d:relIds xmlns:d="d" {ids} r:dm="r2"/>',
+    )
+    body = [f"<w:p><w:r><w:drawing>{drawing}</w:drawing></w:r></w:p>" for drawing in drawings]
+    point = '<c:pt idx="0"><c:v>{}</c:v></c:pt>'.format
+    values = f"<c:val><c:formatCode>0%</c:formatCode>{point('0.4')}</c:val>"
+    series = f"<c:ser><c:tx>{point('2024年')}</c:tx><c:cat>{point('007')}</c:cat>{values}</c:ser>"
+    texts = "".join(f"<d:pt><d:t><a:p><a:t>{text}</a:t></a:p></d:t></d:pt>" for text in "起承")
+    parts = {
+        "word__charts__chart1": f'<c:chartSpace xmlns:c="c">{series}</c:chartSpace>',
+        "word__diagrams__data1": f'<d:dataModel xmlns:d="d" xmlns:a="a">{texts}</d:dataModel>',
+        "word___rels__document.xml.rels": related(r1="charts/chart1.xml", r2="diagrams/data1.xml"),
+    }
+    file = word_file(tmp_path / "a.docx", *body, **parts)
+    text = "|  | 2024年 |\n| --- | --- |\n| 007 | 40% |\n\n- 起\n- 承\n"
+    assert read_file(file, "a.docx")[0].text == text
+    assert not caplog.text
 
 
 def test_what_is_attached_to_a_message_is_told(
@@ -1469,6 +1499,18 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
     for lines in (cues, cues.replace("\n", "\r\n")):
         (read,) = read_file(write(tmp_path / "unnumbered.vtt", lines), "unnumbered.vtt")
         assert read.text == "It was built in\n1874\nThen it burned."
+
+
+def test_what_one_speaker_says_is_read_together_without_ids_and_notes(tmp_path: Path) -> None:
+    cues = (
+        "WEBVTT\nKind: captions\n\nNOTE made by a program\nin two lines\n\n"
+        "5f-2e/1-0\n00:01.000 --> 00:02.000\n<v Ann Lee>The tender is due</v>\n\n"
+        "5f-2e/1-1\n00:02.000 --> 00:03.000\n<v Ann Lee>in May.</v>\n\n"
+        "STYLE\n::cue { color: red }\n\n"
+        "5f-2e/2-0\n00:03.000 --> 00:04.000\n<v Bo>NOTE that.</v>\n"
+    )
+    (read,) = read_file(write(tmp_path / "call.vtt", cues), "call.vtt")
+    assert read.text == "Ann Lee: The tender is due in May.\nBo: NOTE that."
 
 
 def restructured(path: Path, source: str) -> str:
@@ -1787,10 +1829,66 @@ def test_titles_units_sections_totals_and_notes_of_a_table(tmp_path: Path) -> No
     )
     names = "| 支店 | 上期 計画 (千円) | 下期 実績 (千円) |\n| --- | --- | --- |\n"
     assert html(tmp_path, f"<table>{header}{rows}</table>") == (
-        f"売上\n\n北日本\n\n{names}| 札幌 | 110 | 118 |\n| 青森 | 休業 | 休業 |\n| 青森 | 9 | 8 |\n\n"
-        f"南日本\n\n{names}| 那覇 | 70 | 64 |\n| 合計 |  | 5 |\n\n※速報値\n"
+        f"売上\n\n{names}| 北日本 |  |  |\n| 札幌 | 110 | 118 |\n| 青森 | 休業 | 休業 |\n| 青森 | 9 | 8 |\n"
+        "| 南日本 |  |  |\n| 那覇 | 70 | 64 |\n| 合計 |  | 5 |\n\n※速報値\n"
     )
 
+
+def test_labels_of_groups_are_repeated_where_cells_below_them_are_blank(tmp_path: Path) -> None:
+    rows = rows_of(
+        "区分|世帯|月額",
+        "借家|単身|15000",
+        "|扶養|25000",
+        "持家|単身|5000",
+        "|扶養|9000",
+        "||54000",
+    )
+    assert html(tmp_path, f"<table>{rows}</table>").splitlines()[2:] == [
+        "| 借家 | 単身 | 15000 |",
+        "| 借家 | 扶養 | 25000 |",
+        "| 持家 | 単身 | 5000 |",
+        "| 持家 | 扶養 | 9000 |",
+        "|  |  | 54000 |",
+    ]
+
+
+MINUTES = [
+    "日時|6月5日|場所|会議室",
+    "出席者|3*佐藤、高橋",
+    "宿題/3|担当|内容|期限",
+    "高橋|計画|6月7日",
+    "佐藤|試験|6月9日",
+    "次回|3*6月19日",
+]
+
+
+def test_minutes_in_a_table_are_a_form_around_a_list(tmp_path: Path) -> None:
+    form = record(("日時", "6月5日"), ("場所", "会議室"), ("出席者", "佐藤、高橋"))
+    tasks = "\n".join(
+        [
+            "| 宿題 | 担当 | 内容 | 期限 |",
+            "| --- | --- | --- | --- |",
+            "| 宿題 | 高橋 | 計画 | 6月7日 |",
+            "| 宿題 | 佐藤 | 試験 | 6月9日 |",
+        ]
+    )
+    text = html(tmp_path, f"<table>{rows_of(*MINUTES)}</table>")
+    assert text.strip().split("\n\n") == [form, tasks, record(("次回", "6月19日"))]
+
+
+def test_questions_beside_answers_and_long_values_are_records_of_their_own(tmp_path: Path) -> None:
+    pairs = [("Where do I park?", "On level 2."), ("Who pays?", "We do."), ("Who may park?", LONG)]
+    pairs += [("Contact:", "Ann")]
+    rows = rows_of(*("|".join(pair) for pair in pairs))
+    text = html(tmp_path, f"<table>{rows}</table>")
+    assert text.strip().split("\n\n") == [record(pair) for pair in pairs]
+    header = rows_of("Question|Answer")
+    assert html(tmp_path, f"<table>{header}{rows}</table>").startswith("| Question | Answer |")
+
+
+LONG = (
+    "Everybody who works at the office at least on two days of a week, as long as there is space."
+)
 
 FORM = record(
     ("申請者", "山本花子"),
@@ -1818,6 +1916,7 @@ FORM_ROWS = [
             "目的|説明会",
         ),
         rows_of("申請者：|山本花子", "所属：|営業第二課"),
+        rows_of("Project manager|山本花子", "Sponsor|営業第二課"),
         "".join(
             f"<tr><th>{name}<td>{value}"
             for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))
@@ -1826,6 +1925,7 @@ FORM_ROWS = [
 )
 def test_names_beside_values_are_a_record(tmp_path: Path, rows: str) -> None:
     text = html(tmp_path, f"<table>{rows}</table>").replace("：", "").strip()
+    text = text.replace("Project manager", "申請者").replace("Sponsor", "所属")
     assert text in (FORM, record(("申請者", "山本花子"), ("所属", "営業第二課")))
 
 
@@ -2030,6 +2130,13 @@ def test_paragraphs_of_the_outline_of_a_word_file_are_headings(tmp_path: Path) -
     )
 
 
+def test_underlined_paragraphs_of_a_word_file_are_headings(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    heading = "<w:p><w:r><w:rPr><w:u w:val='single'/></w:rPr><w:t>RETURNS</w:t></w:r></w:p>"
+    file = word_file(tmp_path / "a.docx", heading, paragraph("Within a week."))
+    assert read_file(file, "a.docx")[0].text == "**RETURNS**\n\nWithin a week.\n"
+
+
 def test_lists_of_word_files_nest_by_their_styles(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     names_ = ["List Bullet", "List Number 2", "List Bullet 3", "List Number 2", "List Bullet"]
@@ -2066,6 +2173,65 @@ def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:
     assert read_file(word_file(tmp_path / "a.docx", f"<w:p>{''.join(runs)}</w:p>"), "a.docx")[
         0
     ].text == ("~~strikedstrike~~b\n")
+
+
+def test_charts_and_diagrams_of_slides_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pptx = pytest.importorskip("pptx")
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+    from pptx.opc.package import PackURI, Part
+    from pptx.oxml import parse_xml
+
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[5])
+    values = CategoryChartData(number_format="0%")
+    values.categories = [date(2024, 1, 1), date(2024, 2, 1)]
+    values.add_series("A & B", (0.4, 0.125))
+    values.add_series("他社", (None, 0.5))
+    frame = slide.shapes.add_chart(XL_CHART_TYPE.LINE, 0, 0, 9, 9, values)
+    frame.chart.chart_title.text_frame.text = "Share"
+    schemas = "http://schemas.openxmlformats.org/"
+    diagram = f'xmlns:dgm="{schemas}drawingml/2006/diagram" xmlns:a="{schemas}drawingml/2006/main"'
+    texts = ("", "Draft", "部長が承認 &lt; 5万円")
+    points = (
+        f"<dgm:pt><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>" for text in texts
+    )
+    data = f"<dgm:dataModel {diagram}>{''.join(points)}</dgm:dataModel>".encode()
+    part = Part(PackURI("/ppt/diagrams/data1.xml"), "application/xml", show.part.package, data)
+    relation = slide.part.relate_to(part, f"{schemas}officeDocument/2006/relationships/diagramData")
+    frame = parse_xml(
+        f'<p:graphicFrame xmlns:p="{schemas}presentationml/2006/main" {diagram} '
+        f'xmlns:r="{schemas}officeDocument/2006/relationships"><p:nvGraphicFramePr><p:cNvPr id="9" '
+        'name="d"/><p:cNvGraphicFramePr/><p:nvPr/></p:nvGraphicFramePr><p:xfrm><a:off x="0" y="99"/>'
+        '<a:ext cx="9" cy="9"/></p:xfrm><a:graphic><a:graphicData '
+        f'uri="{schemas}drawingml/2006/diagram"><dgm:relIds r:dm="{relation}"/></a:graphicData>'
+        "</a:graphic></p:graphicFrame>"
+    )
+    slide.shapes._spTree.append(frame)
+    show.save(tmp_path / "a.pptx")
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text == (
+        "Share\n\n|  | A & B | 他社 |\n| --- | --- | --- |\n| 2024-01-01 | 40% |  |\n"
+        "| 2024-02-01 | 12.5% | 50% |\n\n- Draft\n- 部長が承認 < 5万円\n"
+    )
+    assert "not read: its embedded files" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["slideshow", "template"])
+def test_slide_shows_and_templates_are_read_as_presentations(tmp_path: Path, kind: str) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    show.slides.add_slide(show.slide_layouts[5]).shapes.title.text = "Prices"
+    show.save(tmp_path / "a.pptx")
+    with ZipFile(tmp_path / "a.pptx") as saved, ZipFile(tmp_path / "a.ppsx", "w") as changed:
+        for name in saved.namelist():
+            part = saved.read(name)
+            changed.writestr(
+                name, part.replace(b"ml.presentation.main", f"ml.{kind}.main".encode())
+            )
+    (slide,) = read_file(tmp_path / "a.ppsx", "a.ppsx")
+    assert slide.text == "# Prices\n"
 
 
 def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
@@ -2311,6 +2477,57 @@ def test_marked_names_beside_values_on_a_sheet_and_struck_out_cells(tmp_path: Pa
     book.save(tmp_path / "a.xlsx")
     expected = record(("Guest", "Ann"), ("Arrives", "Monday"), ("Leaves", "~~Friday~~"))
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{expected}"
+
+
+def test_headings_and_labels_of_groups_of_a_sheet_are_in_each_of_their_records(
+    tmp_path: Path,
+) -> None:
+    rows: list[list[object]] = [
+        ["Item", "Kind", "Price"],
+        ["Drinks"], ["Tea", "black", 3], [None, "green", 4], ["Milk", "cold", 2], [None, "hot", 2],
+        ["Food"], ["Cake", "dry", 5], [None, None, 16],
+    ]  # fmt: skip
+    drinks = [
+        ("Tea", "black", "3"),
+        ("Tea", "green", "4"),
+        ("Milk", "cold", "2"),
+        ("Milk", "hot", "2"),
+    ]
+    records = [
+        record(("", "Drinks"), ("Item", item), ("Kind", kind), ("Price", price))
+        for item, kind, price in drinks
+    ]
+    records.append(record(("", "Food"), ("Item", "Cake"), ("Kind", "dry"), ("Price", "5")))
+    records.append(record(("", "Food"), ("Price", "16")))
+    assert sheet(tmp_path, rows, ("A2:C2", "A7:C7")) == "\n\n\n".join(records)
+
+
+def test_marked_titles_tell_the_tables_of_a_sheet_apart(tmp_path: Path) -> None:
+    rows: list[list[object]] = []
+    for year, price in ((2023, 5), (2024, 6)):
+        rows += [[f"{year}年度"], ["品名", "単価", "備考"], ["煎茶", price, "税込"], []]
+    blocks = []
+    for title, price in (("2023年度", "5"), ("2024年度", "6")):
+        blocks += [title, record(("", title), ("品名", "煎茶"), ("単価", price), ("備考", "税込"))]
+    assert sheet(tmp_path, rows, ("A1:C1", "A5:C5")) == "\n\n\n".join(blocks)
+
+
+def test_a_title_above_a_form_or_names_is_a_line(tmp_path: Path) -> None:
+    rows: list[list[object]] = [
+        [None, "Travel"], [], ["Name", "Ann", "Purpose", "Trade fair", None], [],
+        ["As of", 2024], ["Day", "From", "To", "By", "Sum"], ["Monday", "Kiel", "Ulm", "rail", 90],
+    ]  # fmt: skip
+    blocks = [
+        "Travel",
+        record(("Name", "Ann"), ("Purpose", "Trade fair")),
+        "As of 2024",
+        record(("Day", "Monday"), ("From", "Kiel"), ("To", "Ulm"), ("By", "rail"), ("Sum", "90")),
+    ]
+    assert sheet(tmp_path, rows, ("B1:E1",)) == "\n\n\n".join(blocks)
+    lines = ["Export,,", "As of,2024,", "Site,Visitors,Share", "Blog,1200,5"]
+    text = read_file(write(tmp_path / "a.csv", "\n".join(lines)), "a.csv")[0].text
+    records = [record(("Site", "Blog"), ("Visitors", "1200"), ("Share", "5"))]
+    assert text.split("\n\n\n") == ["Export", "As of 2024", *records]
 
 
 # PDF

@@ -296,12 +296,16 @@ def _write_pictures(soup: Tag) -> None:
             picture.replace_with(str(picture["alt"]))
 
 
+_WORD_END = re.compile(r"(?:[^\W\d_]{4}|[^\x00-\u2fff])\Z")  # longer than a unit, or of Japanese
+
+
 def _write_superscript(tag: Tag) -> None:
-    """Separate a power or a note mark from the digits before it by "^" or brackets."""
+    """Separate a power or a note mark from the digits or the word before it by "^" or brackets."""
     text = tag.get_text()
-    is_note = tag.a or not (tag.previous_sibling or tag.next_sibling)
-    follows_digit = re.search(r"\d\Z", tag.find_previous(string=True) or "")
-    if re.fullmatch(r"[-−]?\d+", text) and (is_note or follows_digit):
+    before = tag.find_previous(string=True) or ""
+    is_alone = not (tag.previous_sibling or tag.next_sibling)
+    is_note = tag.a or is_alone or _WORD_END.search(before)
+    if re.fullmatch(r"[-−]?\d+", text) and (is_note or before[-1:].isdecimal()):
         tag.string = f"[{text}]" if is_note else f"^{text}"
 
 

@@ -93,13 +93,28 @@ def _mail_text(file: Path, message: EmailMessage) -> str:
     return text
 
 
+# The header, comments and styles of WebVTT; the times of a cue, with its number or id.
+_NOT_SAID = re.compile(
+    r"(?:\AWEBVTT|(?<=\n\n)(?:NOTE|STYLE|REGION))\b.*(?:\n(?!.* --> ).+)*"
+    r"|(?:^\d+[ \t]*\n|(?<=\n\n)[A-Za-z\d/_-]+\n)?^.* --> .*$|<[^<>]*>",
+    re.MULTILINE,
+)
+
+
 def read_subtitles(file: Path) -> Iterator[Part]:
-    """Yield the lines of subtitles without times, and with speakers where these are marked."""
-    text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", decode_file(file))
-    lines = re.sub(
-        r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text
-    ).splitlines()
-    yield Part("\n".join(filter(None, lines)))
+    """Yield the lines of subtitles without times; those of one speaker are joined behind the name."""
+    text = "\n".join(decode_file(file).splitlines())
+    text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", text)
+    said: list[list[str]] = []
+    last_speaker = ""
+    for line in filter(None, _NOT_SAID.sub("", text).splitlines()):
+        speaker, colon, words = line.partition(": ")
+        if colon and speaker == last_speaker:
+            said[-1].append(words)
+        else:
+            said.append([line])
+            last_speaker = speaker if colon else last_speaker
+    yield Part("\n".join(on_one_line("\n".join(lines)) for lines in said))
 
 
 def read_notebook(file: Path) -> Iterator[Part]:

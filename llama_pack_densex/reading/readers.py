@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -21,9 +22,9 @@ READERS = {
     ".html .htm .xhtml": "html.read_page",
     ".epub": "html.read_book",
     ".pdf": "pdf.read_pages",
-    ".docx .docm": "word.read_word",
-    ".pptx .pptm": "slides.read_slides",
-    ".xlsx .xlsm": "sheets.read_workbook",
+    ".docx .docm .dotx .dotm": "word.read_word",
+    ".pptx .pptm .ppsx .ppsm .potx .potm": "slides.read_slides",
+    ".xlsx .xlsm .xltx .xltm": "sheets.read_workbook",
     ".csv .tsv": "sheets.read_csv",
     ".eml .mht .mhtml": "plain.read_mail",
     ".srt .vtt": "plain.read_subtitles",
@@ -137,19 +138,18 @@ def _check_size(file: Path, contents: Sequence[ZipInfo]) -> None:
         raise UnreadableFileError(file, reason)
 
 
-# Parts of Office files that no reader supports, by their place in the archive.
+# Parts of Office files that no reader supports, by the patterns of their names.
 _UNREAD = {
-    "/charts/": "charts",
-    "/diagrams/": "diagrams",
-    "/embeddings/": "embedded files",
-    "/comments": "comments",
-    "xl/drawings/drawing": "drawings and text boxes",
+    r"xl/charts/|(?:word|ppt)/charts/chartEx": "charts",
+    r"xl/diagrams/": "diagrams",
+    r"(?:word|xl|ppt)/embeddings/": "embedded files",
+    r"(?:word|xl|ppt)/comments": "comments",
+    r"xl/drawings/drawing": "drawings and text boxes",
 }
 
 
 def _warn_of_unread(file: Path, contents: Sequence[ZipInfo]) -> None:
-    names = [part.filename for part in contents]
-    names = [name for name in names if name.startswith(("word/", "xl/", "ppt/"))]
-    kinds = [kind for place, kind in _UNREAD.items() if any(place in name for name in names)]
+    names = "\n".join(part.filename for part in contents)
+    kinds = [kind for place, kind in _UNREAD.items() if re.search(f"(?m)^{place}", names)]
     if kinds:
         logger.warning("%s: not read: its %s", file, ", ".join(kinds))

@@ -30,6 +30,7 @@ from llama_pack_densex.reading.tables import (
     runs,
     take_form,
 )
+from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -291,7 +292,7 @@ def _tables_beside(groups: Sequence[Places]) -> Iterator[Places]:
 
 def _begins_as_form(tables: Sequence[Places]) -> bool:
     whole = {place: cell for table in tables for place, cell in table.items()}
-    records, _ = take_form([*rows_with_text(whole).values()])
+    records, _, _ = take_form([*rows_with_text(whole).values()])
     return bool(records)
 
 
@@ -356,25 +357,26 @@ def _value_text(cell: Any) -> str:
     if isinstance(value, timedelta):
         return _hours(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        number = f"{value:.15g}" if isinstance(value, float) else str(value)
-        return _with_unit(number, cell.number_format)
+        return _formatted(value, cell.number_format)
     return str(value).removesuffix(" 00:00:00")  # of a date without a time
 
 
 # What a format writes around a number; and its parts, of which spaces and colours are not text.
 _AROUND = r'(?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[$€£¥ ])*'
-_WITH_UNIT = re.compile(rf"({_AROUND})(?:[#0?,.]*[#0?.]|General)({_AROUND})")
+_FORMAT = re.compile(rf"({_AROUND})([#0?,.]*[#0?.]|General)(,*)({_AROUND})")
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|(.)')
 
 
-def _with_unit(number: str, number_format: str) -> str:
-    """Return a number with the currency or unit of its format, unless that shows thousands."""
-    match = _WITH_UNIT.fullmatch(number_format.partition(";")[0])
-    if not match:
-        return number
-    prefix, suffix = map(_literal_text, match.groups())
-    sign = "-" if number.startswith("-") else ""
-    return f"{sign}{prefix.lstrip()}{number.removeprefix('-')}{suffix.rstrip()}"
+def _formatted(value: float, number_format: str) -> str:
+    """Return a number with the currency, unit and leading zeros of its format, in thousands if so shown."""
+    match = _FORMAT.fullmatch(number_format.partition(";")[0])
+    prefix, digits, thousands, suffix = match.groups() if match else ("", "", "", "")
+    value = value / 1000 ** len(thousands) if thousands else value
+    number = f"{abs(value):.15g}" if isinstance(value, float) else str(abs(value))
+    whole, point, decimals = number.partition(".")
+    number = whole.zfill(digits.partition(".")[0].count("0")) + point + decimals
+    sign = "-" if value < 0 else ""
+    return f"{sign}{_literal_text(prefix).lstrip()}{number}{_literal_text(suffix).rstrip()}"
 
 
 def _literal_text(number_format: str) -> str:
@@ -400,35 +402,54 @@ def _stretches(places: Places) -> Iterator[Grid]:
         yield [rows[y] for y in stretch if y in rows]
 
 
-def _record_of(row: Row, names: Sequence[str]) -> str:
-    pairs = zip(names, row_texts(row), strict=True)
-    return record((name, text) for name, text in pairs if text)
-
-
 def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
     """Yield the rows of a sheet as records, its forms as forms, its titles and notes as lines."""
     widest = max([2, *map(_width, chain(*stretches))])
     names: list[str] = []
     unread = ""  # names without a row below them so far
     for rows in stretches:
+        blocks_below: list[str] = []
         if has_forms:
-            records, rows = take_form(rows)
+            records, rows, blocks_below = take_form(rows)
             yield from records
-        start = end = _find_names(rows, widest, has_names=bool(names))
-        for number, row in enumerate(rows):
-            if number == start:
-                yield unread
-                names, depth = _read_header(rows[start:])
-                end = start + depth
-                unread = " ".join(filter(None, names))
-            if start <= number < end:
-                continue
-            if names and not _is_line(row):
-                yield _record_of(row, names)
-                unread = ""
-            else:
-                yield " ".join(cell.text for cell in cells_of(row))
+        start = _find_names(rows, widest, has_names=bool(names))
+        yield from _rows_below(names, rows[:start])
+        if start < len(rows):
+            yield unread
+            names, depth = _read_header(rows[start:])
+            unread = " ".join(filter(None, names))
+            has_title = start > 0 and len(stretches) > 1 and _is_heading(rows[start - 1 :])
+            title = rows[start - 1][0].text if has_title else ""  # tells tables apart
+            rows = rows[start + depth :]
+            yield from _rows_below(names, rows, title)
+        if names and not all(map(_is_line, rows)):
+            unread = ""
+        yield from blocks_below
     yield unread
+
+
+def _rows_below(names: Sequence[str], rows: Grid, heading: str = "") -> Iterator[str]:
+    """Yield rows below the names of their columns as records, each with the heading that it is below, and
+    other rows as lines.
+    """
+    texts = with_labels([*map(row_texts, rows)])
+    for place, (row, values) in enumerate(zip(rows, texts, strict=True)):
+        if names and not _is_line(row):
+            above = heading if heading != values[0] else ""
+            pairs = zip(["", *names], [above, *values], strict=True)
+            yield record((name, text) for name, text in pairs if text)
+        elif len(names) > 2 and _is_heading(rows[place : place + 2]):
+            heading = row[0].text
+        else:
+            yield " ".join(cell.text for cell in cells_of(row))
+
+
+def _is_heading(rows: Grid) -> bool:
+    """Return whether the first of the rows is a line that is marked or merged, above a row."""
+    line, *below = rows
+    is_above_row = _is_line(line) and bool(below) and not _is_line(below[0])
+    is_marked = line[0].is_name or line[0] is line[1]
+    return is_above_row and is_marked and len(line[0].text) <= LONGEST_GROUP
 
 
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
@@ -443,9 +464,23 @@ def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
             _, depth = _read_header(rows[number:])
             is_header = has_values == [False, True] or depth > 1
             return number if is_header else len(rows)
-        if 2 * _width(row) > widest:
+        if 2 * _width(row) > widest and not _is_title(row, rows[number + 1 : number + 2]):
             return len(rows) if _are_values(rows[number:]) else number
     return len(rows)
+
+
+def _is_title(row: Row, rows: Grid) -> bool:
+    """Return whether a wide row is above the names of columns: one cell, or a label and figures."""
+    if not rows:
+        return len(cells_of(row)) == 1
+    has_label = row[0].text and rows[0][0].text and rows[0][0] is not row[0]
+    is_narrower = _width(row) < _width(rows[0])
+    return bool(
+        has_label
+        and is_narrower
+        and any(map(_has_digit, row))
+        and not any(map(_has_digit, rows[0]))
+    )
 
 
 def _are_values(rows: Grid) -> bool:

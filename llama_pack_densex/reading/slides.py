@@ -9,15 +9,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pptx import Presentation
+from pptx.oxml import parse_xml
+from pptx.package import Package
 
+from llama_pack_densex.reading.charts import chart_html, diagram_html
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 
 
 def read_slides(file: Path) -> Iterator[Part]:
     """Yield the text of each slide and its notes, with the presentation's title."""
-    show = Presentation(str(file))
+    # not `Presentation(file)`, which refuses slide shows and templates
+    show = Package.open(str(file)).main_document_part.presentation
     title = titled(show.core_properties.title)
     for number, slide in enumerate(show.slides, 1):
         _choose_alternatives(slide._element)
@@ -40,6 +43,7 @@ def _has_text(element: Any) -> bool:
     return bool("".join(element.itertext("{*}t")).strip())
 
 
+_DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
 _ON_EACH_SLIDE = ("SLIDE_NUMBER", "DATE", "FOOTER", "HEADER")
 _TITLES = ("TITLE", "CENTER_TITLE", "VERTICAL_TITLE")
 
@@ -66,14 +70,25 @@ def _shapes_html(shapes: Iterable[Any], has_items: bool) -> str:
 def _shape_html(shape: Any, kind: str, has_items: bool) -> str:
     if hasattr(shape, "shapes"):  # a group
         return _shapes_html(shape.shapes, has_items)
-    if shape.has_table:
-        rows = ("".join(map(_cell_html, row.cells)) for row in shape.table.rows)
-        return f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
-    if not shape.has_text_frame or kind in _ON_EACH_SLIDE or not _has_text(shape._element):
+    if not shape.has_text_frame:
+        return _frame_html(shape)
+    if kind in _ON_EACH_SLIDE or not _has_text(shape._element):
         return ""
     if kind in _TITLES:
         return f"<h1>{_text_html(shape.text_frame)}</h1>"
     return "".join(_paragraphs_html(shape.text_frame, has_items and _has_items(shape, kind)))
+
+
+def _frame_html(shape: Any) -> str:
+    """Return the HTML of a table, a chart or a diagram; empty for pictures."""
+    if shape.has_table:
+        rows = ("".join(map(_cell_html, row.cells)) for row in shape.table.rows)
+        return f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
+    if shape.has_chart:
+        return chart_html(shape.chart.element)
+    relations = (diagram.get(_DATA) for diagram in shape._element.iter("{*}relIds"))
+    data = (parse_xml(shape.part.related_part(relation).blob) for relation in relations)
+    return "".join(map(diagram_html, data))
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, filterfalse, groupby, product, takewhile
+from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
 from typing import TypeVar
 
+from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.typed_tables import is_figure as is_figure
 
 
@@ -86,23 +87,32 @@ def row_texts(row: Row) -> list[str]:
 def to_markdown(grid: Grid) -> str:
     """Return a table as Markdown: first the form that it begins with, if any, then rows below column names.
 
-    A cell that is merged across the whole width becomes a line of its own; below it the names are repeated.
+    A cell that is merged across the whole width becomes a row with a heading for the rows below it, or else a
+    line; below a line the names are repeated.
     """
-    blocks, grid = take_form(grid)
+    blocks, grid, blocks_below = take_form(grid)
     table = list(filterfalse(_is_line, grid))
     names, depth = read_header(table) if table else ([], 0)
     header = table[:depth]
-    for is_line, rows in groupby(grid, key=_is_line):
+    start = grid.index(header[-1]) + 1 if header else 0
+    headings = [row for row, below in pairwise(grid[start:]) if _is_heading(row, below)]
+    for is_line, rows in groupby(grid, key=lambda row: _is_line(row) and row not in headings):
         body = [row for row in rows if row not in header]
         if is_line:
             blocks += dict.fromkeys(row[0].text for row in body)
         elif body or header == table:
-            blocks.append(pipe_table(names, map(row_texts, body)))
-    return "\n\n".join(blocks)
+            blocks.append(pipe_table(names, with_labels([*map(row_texts, body)])))
+    return "\n\n".join([*blocks, *blocks_below])
 
 
 def _is_line(row: Row) -> bool:
     return len(row) > 1 and len({*row}) == 1
+
+
+def _is_heading(row: Row, below: Row) -> bool:
+    """Return whether a row of three or more columns is one cell, the heading of the rows below it."""
+    is_short = len(row[0].text) <= LONGEST_GROUP
+    return len(row) > 2 and _is_line(row) and not _is_line(below) and is_short
 
 
 def record(pairs: Iterable[tuple[str, str]]) -> str:
@@ -187,6 +197,7 @@ def _is_divided(x: int, upper: Row, row: Row) -> bool:
 # Forms: names beside values, perhaps several in a row
 
 _LARGEST_FORM = 40  # rows; a longer one is a table, which may be split between passages
+_LONGEST_VALUE = 80  # characters; a longer one is a record of its own
 _LABEL = re.compile(
     r"(?:[おご])?(?:氏名|名前|名称|フリガナ|ふりがな|申請[者日]|所属|部[署門]|役職|職種|住所|所在地|郵便番号|電話(?:番号)?|連絡先|"
     r"メール(?:アドレス)?|生年月日|年齢|性別|国籍|期[間日]|日[付時程]|場所|会場|目的|件名|用件|内容|行き?先|出張先|訪問先|担当者?|"
@@ -199,25 +210,37 @@ _LABEL = re.compile(
     r"venue|location|contact(?: person)?|company|employer|remarks|signature|applicant|"
     r"(?:approv|prepar|request)ed by|"
     r"customer|supplier|(?:invoice|order|account|reference) (?:no\.?|number|date)|due date|payment terms|"
-    r"employee(?: id| no\.?| number)?|manager|start date|end date|deadline|author|version",
+    r"employee(?: id| no\.?| number)?|(?:\w+ )?manager|owner|sponsor|client|"
+    r"status|budget|start date|end date|deadline|author|version",
     re.IGNORECASE,
 )
 
 
-def take_form(grid: Grid) -> tuple[list[str], Grid]:
-    """Return the records and lines of the form at the beginning of a grid (if any), and the rows below it."""
+def take_form(grid: Grid) -> tuple[list[str], Grid, list[str]]:
+    """Return the records and lines of the form at the beginning of a grid (if any), the rows below it,
+    and the records with which the form goes on below these.
+    """
     for size in range(min(len(grid), _LARGEST_FORM), 0, -1):
         if _is_form(grid[:size], is_whole=size == len(grid)):
-            return list(_form_blocks(grid[:size])), grid[size:]
-    return [], grid
+            rows = grid[size:]
+            end = len(rows) - len([*takewhile(_is_beside, reversed(rows))])
+            return [*_form_blocks(grid[:size])], rows[:end], [*_form_blocks(rows[end:])]
+    return [], grid, []
 
 
 def _form_blocks(grid: Grid) -> Iterable[str]:
     for has_pairs, rows in groupby(map(cells_of, grid), key=lambda cells: len(cells) > 1):
-        if has_pairs:
-            yield record((name.text, value) for name, value in chain(*map(_pairs, rows)))
-        else:
+        if not has_pairs:
             yield from (cell.text for cell in chain(*rows))
+            continue
+        pairs = ((name.text, value) for name, value in chain(*map(_pairs, rows)))
+        yield from map(record, runs(pairs, _are_short))
+
+
+def _are_short(above: Sequence[tuple[str, str]], pair: tuple[str, str]) -> bool:
+    """Return whether a pair is read with those above; not if one is a text or answers a question."""
+    name, value = pair
+    return not _is_question(name) and len(above[-1][1]) <= _LONGEST_VALUE >= len(value)
 
 
 _Pair = tuple[Cell, str]
@@ -240,10 +263,36 @@ def _is_form(grid: Grid, is_whole: bool) -> bool:
     pairs = [_pairs(cells_of(row)) for row in rows]
     if not any(value for _, value in chain(*pairs[:1])):
         return False
-    are_labels = [_is_labelled(pair) for pair in chain(*pairs)]
-    if sum(are_labels) >= max(2, len(are_labels) / 2):
-        return is_whole or all(are_labels[-len(pairs[-1]) :])
+    are_beside = [*map(_is_beside, rows)]
+    are_labels = [
+        [is_beside or _is_labelled(pair) for pair in row_pairs]
+        for is_beside, row_pairs in zip(are_beside, pairs, strict=True)
+    ]
+    if any(map(_is_list, rows, rows[1:], are_labels[1:])):
+        return False
+    every = [*chain(*are_labels)]
+    begins = any(are_labels[0]) or not any(are_beside)
+    if begins and sum(every) >= max(2, len(every) / 2):
+        return is_whole or all(are_labels[-1])
     return is_whole and _is_shaped_as_form(rows, pairs)
+
+
+def _is_beside(row: Row) -> bool:
+    """Return whether a row is a question and its answer, or a name and a value merged to the end."""
+    if len(cells_of(row)) != 2:
+        return False
+    is_merged = row[-1] is row[-2] and row[-1].text != ""
+    return is_merged or _is_question(row[0].text)
+
+
+def _is_question(text: str) -> bool:
+    return text.endswith(("?", "？"))
+
+
+def _is_list(row: Row, below: Row, are_labels: Sequence[bool]) -> bool:
+    """Return whether two rows are of a list beside its name: they share the first cell."""
+    is_shared = below[0] is row[0] or not below[0].text
+    return is_shared and not any(are_labels) and len({*cells_of(below)} - {row[0]}) > 2
 
 
 def _is_labelled(pair: _Pair) -> bool:

@@ -14,11 +14,12 @@ from zipfile import ZipFile
 import mammoth
 from lxml import etree
 
+from llama_pack_densex.reading.charts import chart_html, diagram_html
 from llama_pack_densex.reading.files import Part, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
 # What Mammoth does not handle by itself: titles, tables of contents (which are left out), lists that styles
-# nest, and breaks.
+# nest, underlined headings, and breaks.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
@@ -27,6 +28,7 @@ p[style-name='List Bullet 2'] => ul|ol > li > ul > li:fresh
 p[style-name='List Number 2'] => ul|ol > li > ol > li:fresh
 p[style-name='List Bullet 3'] => ul|ol > li > ul|ol > li > ul > li:fresh
 p[style-name='List Number 3'] => ul|ol > li > ul|ol > li > ol > li:fresh
+u => strong
 br[type='page'] => br
 br[type='column'] => br
 """
@@ -41,6 +43,7 @@ _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _STRICT_W = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
 _RUN = "<w:r><w:t>%s</w:t></w:r>"
 _NUMBER = "\ufdd4"  # around the number of an item or heading, since Mammoth does not read these
+_DRAWN = "\ufdd5"  # around the number of a chart or diagram
 _NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}([^{_NUMBER}]*){_NUMBER}")
 _DOCUMENT = "word/document.xml"
 _WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d*)\.xml")
@@ -66,10 +69,12 @@ def read_word(file: Path) -> Iterator[Part]:
     _number_items(document, _parsed(parts, "word/numbering.xml"), styles)
     _mark_headings(document, styles)
     _put_in_margins(document, parts)
+    drawn = _take_drawings(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
     mended = packed(parts)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
     html = _NUMBERED_ITEM.sub(_item_html, _NOTE_OR_LINK.sub("", html))
+    html = re.sub(f"{_DRAWN}(\\d+){_DRAWN}", lambda mark: drawn[int(mark[1])], html)
     html = html.replace("<input ", "<input disabled ")  # disabled, so that html_to_text keeps them
     _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
@@ -184,6 +189,28 @@ def _unwrap_boxes(root: Any) -> None:
         shape.clear()
         shape.tag = f"{{{_W}}}pict"
         shape.extend(boxes)
+
+
+def _take_drawings(document: Any, parts: dict[str, bytes]) -> list[str]:
+    """Replace charts and diagrams by marks with their numbers, and return their HTML."""
+    drawn: list[str] = []
+    for drawing in [*document.iter("{*}drawing")]:
+        charts = [_related(reference, "id", parts) for reference in drawing.iter("{*}chart")]
+        diagrams = [_related(reference, "dm", parts) for reference in drawing.iter("{*}relIds")]
+        html = "".join([*map(chart_html, charts), *map(diagram_html, diagrams)])
+        if html:
+            drawing.clear()
+            drawing.tag = f"{{{_W}}}t"
+            drawing.text = f"{_DRAWN}{len(drawn)}{_DRAWN}"
+            drawn.append(html)
+    return drawn
+
+
+def _related(element: Any, name: str, parts: dict[str, bytes]) -> Any:
+    """Return the part of a document that an attribute of an element refers to, or else an empty one."""
+    relations = _parsed(parts, _RELATIONSHIPS).xpath("*[@Id = $id]", id=_attribute(element, name))
+    target = relations[0].get("Target") if relations else ""
+    return _parsed(parts, posixpath.normpath(posixpath.join("/word", target)).lstrip("/"))
 
 
 # Numbers other than digits: (b), iv., 第二章, ②, ウ.
@@ -314,9 +341,6 @@ _PAGE_NUMBER = re.compile(
 def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
     """Insert the content of headers before the text, and that of footers after it, each once."""
     body = document.find("{*}body")
-    targets = {
-        relation.get("Id"): relation.get("Target") for relation in _parsed(parts, _RELATIONSHIPS)
-    }
     has_even = _is_on(_parsed(parts, "word/settings.xml").find("{*}evenAndOddHeaders"))
     margins: dict[str, list[Any]] = {"headerReference": [], "footerReference": []}
     texts = {""}
@@ -326,8 +350,7 @@ def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
             blocks = margins.get(etree.QName(reference).localname)
             if blocks is None or not pages.get(_attribute(reference, "type"), True):
                 continue
-            name = posixpath.join("/word", targets.get(_attribute(reference, "id")) or "")
-            for block in _parsed(parts, posixpath.normpath(name).lstrip("/")).iterchildren("*"):
+            for block in _related(reference, "id", parts).iterchildren("*"):
                 text = _text(block)
                 if text not in texts and not _PAGE_NUMBER.fullmatch(text):
                     texts.add(text)

@@ -329,6 +329,8 @@ class _Relations:
         group = ""
         if self._group and self._group.names == block.names:
             group = self._group.cells[0]
+        if group in block.cells[:1]:
+            group = ""
         return row_statement(("", *block.names), (group, *block.cells))
 
     def _leave(self, block: Block) -> None:

@@ -268,18 +268,19 @@ def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
 
 
 def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
-    (first, header), *body = rows
+    (first, header), *below = rows
     names = tuple(header)
-    after = first + 2
+    # markdown-it takes a line below a table for a row of one cell
+    body = [*takewhile(lambda row: "|" in by_number[row[0]].text, below)]
+    is_record = names == ("", "")
+    texts = [cells for _, cells in body] if is_record else with_labels([cells for _, cells in body])
     blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
-    for number, cells in body:
+    for (number, _), cells in zip(body, texts, strict=True):
         line = by_number[number]
-        if "|" not in line.text:  # markdown-it takes a line below a table for a row of one cell
-            break
         cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
-        after = number + 1
-    if names == ("", "") and {len(row.cells) for row in blocks[1:]} == {2}:  # a record
+    after = body[-1][0] + 1 if body else first + 2
+    if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
 
@@ -292,7 +293,7 @@ def _beyond_header(line: str, columns: int) -> Iterator[str]:
     yield from (_cell_text(cell.replace(r"\|", "|")) for cell in cells[columns:])
 
 
-_LONGEST_GROUP = 60  # characters of a table row that is a heading
+LONGEST_GROUP = 60  # characters of a table row that is a heading
 
 
 def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -308,7 +309,7 @@ def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 def _is_label(block: Block) -> bool:
     label, *values = block.cells or ("",)
-    return 0 < len(label) <= _LONGEST_GROUP and len(values) > 1 and not any(values)
+    return 0 < len(label) <= LONGEST_GROUP and len(values) > 1 and not any(values)
 
 
 def _record(blocks: Sequence[Block]) -> Block:
@@ -476,6 +477,48 @@ def spanned(attributes: str, kind: str) -> int:
     """Return how many rows ("row") or columns ("col") a cell spans."""
     span = re.search(rf"\b{kind}span\s*=\s*[\"']?(\d{{1,3}})", attributes, re.IGNORECASE)
     return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1
+
+
+_TOTAL = re.compile(r"\b(?:sub)?total\b|[小合総]計|^計$", re.IGNORECASE)
+_LEAST_BLANK = 0.2  # of the cells of a column with labels of groups
+
+
+def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the rows of a table with the labels of groups repeated in the blank cells below them.
+
+    Labels are in the first columns (or behind one that counts the rows), distinct, and with blank cells
+    between them. Totals, and rows that only begin further right, are in no group.
+
+    Example:
+        >>> with_labels([["East", "Tea", "5"], ["", "Milk", "3"], ["West", "Tea", "4"]])
+        [['East', 'Tea', '5'], ['East', 'Milk', '3'], ['West', 'Tea', '4']]
+    """
+    filled = [[*row] for row in rows]
+    columns = [*zip(*rows, strict=False)]
+    first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
+    grouped = [row for row in filled if not any(map(_TOTAL.search, row[: first + 2]))]
+    while end + 1 < len(columns) and _has_labels(grouped, first, end):
+        for above, row in pairwise(grouped):
+            if not row[end] and row[first:end] == above[first:end]:
+                row[end] = above[end]
+        end += 1
+    return [
+        new if any(old[first : end + 1]) else [*old] for old, new in zip(rows, filled, strict=True)
+    ]
+
+
+def _has_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> bool:
+    """Return whether a column has labels of groups, within those of the columns from `first` to it."""
+    labels = [place for place, row in enumerate(rows) if row[column]]
+    blank = [
+        place
+        for place, (above, row) in enumerate(pairwise(rows), 1)
+        if not row[column] and row[first:column] == above[first:column]
+    ]
+    if not labels or not any(labels[0] < place < labels[-1] for place in blank):
+        return False
+    are_distinct = len({tuple(rows[place][first : column + 1]) for place in labels}) == len(labels)
+    return are_distinct and len(blank) >= _LEAST_BLANK * (len(blank) + len(labels))
 
 
 def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.markdown import with_labels
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences
 
@@ -147,6 +148,17 @@ def test_the_numbers_of_japanese_laws_begin_items() -> None:
     assert list(needs(text)) == ["一　氏名", "二　住所", "十一　電話番号"]
 
 
+def test_kana_number_the_items_within_those_of_a_law() -> None:
+    text = "次による。\n(1) 働く環境\n　ア　回線が速いこと。\n　　(ｱ) 光回線\nイ 静かなこと。"
+    lead, outer, kana, half_width, space = map(str.strip, text.splitlines())
+    assert needs(text) == {
+        outer: [lead],
+        kana: [lead, outer],
+        half_width: [lead, outer, kana],
+        space: [lead],
+    }
+
+
 # Tables
 
 
@@ -176,6 +188,39 @@ def test_a_cell_over_all_columns_of_an_html_table_is_a_group() -> None:
         "<tr><td>りんご</td><td>3</td><td>個</td></tr>\n</table>"
     )
     assert passage_sentences(text) == ("果物; Item: りんご; Price: 3; Unit: 個",)
+
+
+def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
+    text = f"{NAMES}\n| Fruit | | |\n| | kg | 3 |\n| Nuts | | |\n| | g | 2 |"
+    assert passage_sentences(text) == (
+        "Item: Fruit; Unit: kg; Price: 3",
+        "Item: Nuts; Unit: g; Price: 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "filled"),
+    [
+        (
+            ["2023|Q1|Jan", "||Feb", "|Q2|Apr", "2024|Q1|Jan", "||Feb"],
+            ["2023|Q1|Jan", "2023|Q1|Feb", "2023|Q2|Apr", "2024|Q1|Jan", "2024|Q1|Feb"],
+        ),
+        (["1|East|Tea", "2||Milk", "3|West|Tea"], ["1|East|Tea", "2|East|Milk", "3|West|Tea"]),
+        (
+            ["East|Tea|5", "|Milk|3", "|Total|8", "West|Tea|4"],
+            ["East|Tea|5", "East|Milk|3", "|Total|8", "West|Tea|4"],
+        ),
+        (
+            ["East|Tea|5", "|Milk|3", "West|Tea|4", "||12"],
+            ["East|Tea|5", "East|Milk|3", "West|Tea|4", "||12"],
+        ),
+        *([rows, rows] for rows in (["x|Tea|5", "|Milk|3", "x|Cake|4"], ["Tea|5", "Ham|3", "|8"])),
+    ],
+)
+def test_labels_of_groups_count_in_the_blank_cells_below_them(
+    rows: list[str], filled: list[str]
+) -> None:
+    assert ["|".join(row) for row in with_labels([row.split("|") for row in rows])] == filled
 
 
 @pytest.mark.parametrize(
