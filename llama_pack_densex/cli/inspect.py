@@ -321,6 +321,6 @@ def compact(options: CompactCommand) -> None:
 
 
 def _print_compaction(compaction: upkeep.Compaction) -> None:
-    after = decimal(compaction.bytes_after)
-    before = decimal(compaction.bytes_before)
-    write(f"{one_line(compaction.folder)}: {after}, {before} before.")
+    size = decimal(compaction.bytes_after)
+    earlier_size = decimal(compaction.bytes_before)
+    write(f"{one_line(compaction.folder)}: {size}, {earlier_size} before.")

@@ -10,12 +10,14 @@ from typing import Any
 
 def chart_html(chart: Any) -> str:
     """Return a chart as a table: a row for each category, a column for each series."""
-    series = [*chart.iter("{*}ser")]
     labels: dict[int, str] = {}
-    for one in series:
-        labels = {**_points(one, "{*}cat", "{*}xVal"), **labels}
-    columns = [labels, *(_points(one, "{*}val", "{*}yVal") for one in series)]
-    names = ["", *(_text(one.find("{*}tx")) for one in series)]
+    names = [""]
+    columns = []
+    for series in chart.iter("{*}ser"):
+        labels = {**_points(series, "{*}cat", "{*}xVal"), **labels}
+        names.append(_text(series.find("{*}tx")))
+        columns.append(_points(series, "{*}val", "{*}yVal"))
+    columns = [labels, *columns]
     html = f"<table><caption>{_text(chart.find('{*}chart/{*}title'))}</caption>"
     html += f"<tr><th>{'<th>'.join(names)}"
     for place in sorted(set().union(*columns)):

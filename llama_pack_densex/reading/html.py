@@ -242,9 +242,9 @@ def _drop_menus(soup: Tag) -> None:
     The former are above the first heading, or in a header.
     """
     heading = soup.find(_HEADINGS)
-    above = heading.find_all_previous(_LISTS) if isinstance(heading, Tag) else []
-    around = heading.parents if isinstance(heading, Tag) else []
-    menus = {id(tag) for tag in above} - {id(tag) for tag in around}
+    menus: set[int] = set()
+    if isinstance(heading, Tag):
+        menus = {*map(id, heading.find_all_previous(_LISTS))} - {*map(id, heading.parents)}
     for menu in soup.find_all(_LISTS):
         texts = menu.find_all(string=_TEXT)
         links = menu.select('a:not([href^="#"]), a[href="#"]')
@@ -290,8 +290,8 @@ def _write_pictures(soup: Tag) -> None:
     """
     alone = {id(tag) for tag in soup.select("table:has(th) :is(td, td > p) > img:only-child")}
     for picture in soup.select("img[alt]"):
-        before = picture.previous_sibling
-        is_in_sentence = isinstance(before, NavigableString) and before.strip()
+        left = picture.previous_sibling
+        is_in_sentence = isinstance(left, NavigableString) and left.strip()
         if is_in_sentence or id(picture) in alone:
             picture.replace_with(str(picture["alt"]))
 
@@ -302,10 +302,10 @@ _WORD_END = re.compile(r"(?:[^\W\d_]{4}|[^\x00-\u2fff])\Z")  # longer than a uni
 def _write_superscript(tag: Tag) -> None:
     """Separate a power or a note mark from the digits or the word before it by "^" or brackets."""
     text = tag.get_text()
-    before = tag.find_previous(string=True) or ""
+    preceding = tag.find_previous(string=True) or ""
     is_alone = not (tag.previous_sibling or tag.next_sibling)
-    is_note = tag.a or is_alone or _WORD_END.search(before)
-    if re.fullmatch(r"[-−]?\d+", text) and (is_note or before[-1:].isdecimal()):
+    is_note = tag.a or is_alone or _WORD_END.search(preceding)
+    if re.fullmatch(r"[-−]?\d+", text) and (is_note or preceding[-1:].isdecimal()):
         tag.string = f"[{text}]" if is_note else f"^{text}"
 
 

@@ -136,19 +136,13 @@ def _page_texts(document: Any, file: Path) -> Iterator[str]:
 
 
 def _read_layout(document: Any, page: Any) -> _Layout:
-    text_page = page.get_textpage()
-    turns = _turns(text_page)
-    rotation = -90 * turns % 360
-    if page.get_rotation() != rotation:  # then the text may be in reverse order
-        page.set_rotation(rotation)
-        text_page = page.get_textpage()
+    text_page, turns = _upright_text(page)
     fields = [*read_fields(document, page, turns)]
     across, down = _rulings(page, turns)
     frames = [*find_frames(across, down)]
     rules = find_rules(across, down)
     text_objects = [*page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT])]
-    with_metrics = sum(map(_has_metrics, text_objects))
-    find_rectangle = _rectangle if 2 * with_metrics > len(text_objects) else _rectangle_by_size
+    find_rectangle = _rectangle if _have_metrics(text_objects) else _rectangle_by_size
 
     def box_at(place: int) -> Box:
         return page_box(find_rectangle(text_page, place), turns)
@@ -174,6 +168,22 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     if may_have_tables:
         tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
     return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
+
+
+def _upright_text(page: Any) -> tuple[Any, int]:
+    """Turn a page so that its text is upright; return its text, and by how many quarters it was turned."""
+    text_page = page.get_textpage()
+    turns = _turns(text_page)
+    rotation = -90 * turns % 360
+    if page.get_rotation() != rotation:  # then the text may be in reverse order
+        page.set_rotation(rotation)
+        text_page = page.get_textpage()
+    return text_page, turns
+
+
+def _have_metrics(text_objects: Sequence[Any]) -> bool:
+    """Return whether most of these pieces of text have fonts that say how high their characters are."""
+    return 2 * sum(map(_has_metrics, text_objects)) > len(text_objects)
 
 
 def _boxes_of(characters: Sequence[Character]) -> Boxes:

@@ -284,9 +284,7 @@ def _tables_between(rules: Iterable[_Rulings], text: str, boxes: Boxes) -> Itera
             rows = [_row(header, columns, True)]
             rows += (_row(row, columns, False) for row in _rows_between(body, columns))
             if len(columns) > 1 and _is_table(rows):
-                places = [
-                    place for piece in chain(*header, *chain(*body)) for place in piece.places
-                ]
+                places = _places_in(chain(*header, *chain(*body)))
                 yield PdfTable(rows, places, [left for left, _ in columns])
 
 
@@ -410,8 +408,12 @@ def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
         if columns:
             end = _end(lines, stretch[-1], columns)
             table = [*_lines_above(lines, stretch[0], columns), *lines[stretch[0] : end]]
-            places = [place for piece in chain(*table) for place in piece.places]
+            places = _places_in(chain(*table))
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
+
+
+def _places_in(pieces: Iterable[Line]) -> list[int]:
+    return [place for piece in pieces for place in piece.places]
 
 
 def _pieces(text: str, boxes: Boxes, wide_gap: float) -> Iterator[Line]:

@@ -94,8 +94,7 @@ def to_markdown(grid: Grid) -> str:
     table = list(filterfalse(_is_line, grid))
     names, depth = read_header(table) if table else ([], 0)
     header = table[:depth]
-    start = grid.index(header[-1]) + 1 if header else 0
-    headings = [row for row, below in pairwise(grid[start:]) if _is_heading(row, below)]
+    headings = _headings(grid, header)
     for is_line, rows in groupby(grid, key=lambda row: _is_line(row) and row not in headings):
         body = [row for row in rows if row not in header]
         if is_line:
@@ -103,6 +102,12 @@ def to_markdown(grid: Grid) -> str:
         elif body or header == table:
             blocks.append(pipe_table(names, with_labels([*map(row_texts, body)])))
     return "\n\n".join([*blocks, *blocks_below])
+
+
+def _headings(grid: Grid, header: Grid) -> Grid:
+    """Return the rows below the names of the columns that are headings for the rows below them."""
+    start = grid.index(header[-1]) + 1 if header else 0
+    return [row for row, below in pairwise(grid[start:]) if _is_heading(row, below)]
 
 
 def _is_line(row: Row) -> bool:
@@ -263,18 +268,20 @@ def _is_form(grid: Grid, is_whole: bool) -> bool:
     pairs = [_pairs(cells_of(row)) for row in rows]
     if not any(value for _, value in chain(*pairs[:1])):
         return False
-    are_beside = [*map(_is_beside, rows)]
-    are_labels = [
-        [is_beside or _is_labelled(pair) for pair in row_pairs]
-        for is_beside, row_pairs in zip(are_beside, pairs, strict=True)
-    ]
+    are_labels = [*map(_are_labelled, rows, pairs)]
     if any(map(_is_list, rows, rows[1:], are_labels[1:])):
         return False
     every = [*chain(*are_labels)]
-    begins = any(are_labels[0]) or not any(are_beside)
+    begins = any(are_labels[0]) or not any(map(_is_beside, rows))
     if begins and sum(every) >= max(2, len(every) / 2):
         return is_whole or all(are_labels[-1])
     return is_whole and _is_shaped_as_form(rows, pairs)
+
+
+def _are_labelled(row: Row, pairs: Sequence[_Pair]) -> list[bool]:
+    """Return, for each pair of a row, whether it is a name with its value."""
+    is_beside = _is_beside(row)
+    return [is_beside or _is_labelled(pair) for pair in pairs]
 
 
 def _is_beside(row: Row) -> bool:

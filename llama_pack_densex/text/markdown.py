@@ -498,13 +498,17 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
     grouped = [row for row in filled if not any(map(_TOTAL.search, row[: first + 2]))]
     while end + 1 < len(columns) and _has_labels(grouped, first, end):
-        for above, row in pairwise(grouped):
-            if not row[end] and row[first:end] == above[first:end]:
-                row[end] = above[end]
+        _repeat_labels(grouped, first, end)
         end += 1
     return [
         new if any(old[first : end + 1]) else [*old] for old, new in zip(rows, filled, strict=True)
     ]
+
+
+def _repeat_labels(rows: Sequence[list[str]], first: int, column: int) -> None:
+    for above, row in pairwise(rows):
+        if not row[column] and row[first:column] == above[first:column]:
+            row[column] = above[column]
 
 
 def _has_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> bool:
