@@ -495,6 +495,16 @@ def test_a_question_that_nothing_matches_is_said_to_have_no_answer(index: Path) 
     assert run_json("query", index, "zzz")["answer"] == ""
 
 
+def test_a_greeting_gets_its_reply(index: Path) -> None:
+    assert run("query", index, "Hello!") == (0, "Hello! Ask me about the documents.\n")
+
+
+def test_passages_that_may_not_answer_are_shown_as_a_quoted_answer_too(index: Path) -> None:
+    _, output = run("query", index, "Is green tea sold in Lisbon?")
+    assert output.startswith("Answer, quoted (for a written one,")
+    assert "Closest passages:" in output
+
+
 @pytest.mark.parametrize("command", [["query", "FOLDER", "tea"], ["inspect", "FOLDER"]])
 def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(
     tmp_path: Path, command: list[str]
