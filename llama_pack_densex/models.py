@@ -210,8 +210,8 @@ def _named_embed_model(name: str) -> BaseEmbedding:
         providers = ", ".join(name for name, provider in PROVIDERS.items() if provider.embedding)
         raise ValueError(
             f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {providers}; "
-            "the folder "
-            f'of a sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
+            f'the folder of a sentence-transformers model; "{LOCAL}" or "{NONE}"; or a retriever: '
+            f"{', '.join(RETRIEVERS)}"
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
