@@ -449,6 +449,12 @@ def test_a_folder_with_other_things_is_no_place_for_an_index(docs: Path) -> None
     assert "holds other files" in output
 
 
+def test_a_question_to_a_folder_of_documents_says_how_to_index_them(docs: Path) -> None:
+    code, output = run("query", docs, "tea", COLUMNS="1000")
+    assert code == 1
+    assert f"densex index {docs} --to {docs}-index" in output
+
+
 # query
 
 
