@@ -210,8 +210,8 @@ def _named_embed_model(name: str) -> BaseEmbedding:
         providers = ", ".join(name for name, provider in PROVIDERS.items() if provider.embedding)
         raise ValueError(
             f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {providers}; "
-            "the folder "
-            f'of a sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
+            f'the folder of a sentence-transformers model; "{LOCAL}" or "{NONE}"; or a retriever: '
+            f"{', '.join(RETRIEVERS)}"
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
@@ -233,7 +233,11 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
         name = _identity_of_folder(Path(name))
     settings = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
     use = ", ".join(str(setting).rstrip(": ") for setting in settings if setting)
-    kind = f"{model.class_name()} ({use})" if use and name != E5 else model.class_name()
+    kind = model.class_name()
+    if kind == BaseEmbedding.class_name():  # core's, for a class that has no name of its own
+        kind = type(model).__name__
+    if use and name != E5:
+        kind = f"{kind} ({use})"
     return f"{kind}: {name}"
 
 

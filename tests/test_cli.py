@@ -449,6 +449,12 @@ def test_a_folder_with_other_things_is_no_place_for_an_index(docs: Path) -> None
     assert "holds other files" in output
 
 
+def test_a_question_to_a_folder_of_documents_says_how_to_index_them(docs: Path) -> None:
+    code, output = run("query", docs, "tea", COLUMNS="1000")
+    assert code == 1
+    assert f"densex index {docs} --to {docs}-index" in output
+
+
 # query
 
 
@@ -493,6 +499,16 @@ def test_top_k_is_the_number_of_passages(index: Path) -> None:
 def test_a_question_that_nothing_matches_is_said_to_have_no_answer(index: Path) -> None:
     assert run("query", index, "zzz") == (0, "Nothing in the index matches the question.\n")
     assert run_json("query", index, "zzz")["answer"] == ""
+
+
+def test_a_greeting_gets_its_reply(index: Path) -> None:
+    assert run("query", index, "Hello!") == (0, "Hello! Ask me about the documents.\n")
+
+
+def test_passages_that_may_not_answer_are_shown_as_a_quoted_answer_too(index: Path) -> None:
+    _, output = run("query", index, "Is green tea sold in Lisbon?")
+    assert output.startswith("Answer, quoted (for a written one,")
+    assert "Closest passages:" in output
 
 
 @pytest.mark.parametrize("command", [["query", "FOLDER", "tea"], ["inspect", "FOLDER"]])

@@ -254,6 +254,34 @@ def test_an_export_is_what_the_command_line_indexes_from(tmp_path: Path) -> None
     assert {line["title"] for line in exported(first)} >= {"琵琶湖"}
 
 
+def test_an_edited_recording_changes_its_documents_and_a_model_makes_what_it_lacks(
+    tmp_path: Path,
+) -> None:
+    docs, index, recording = tmp_path / "docs", tmp_path / "index", tmp_path / "edited.jsonl"
+    docs.mkdir()
+    for number, document in enumerate(DOCUMENTS[:2]):
+        (docs / f"{number}.txt").write_text(document.text, encoding="utf-8")
+    run("index", docs, "--to", index)
+    export(index, recording)
+    arguments = ["index", docs, "--to", index, "--propositionizer", f"recorded:{recording}"]
+    run(*arguments)
+    ids = {hit["id"] for hit in run_json("query", index, "tea")["results"]}
+    first, *others = map(json.loads, recording.read_text("utf-8").splitlines())
+    first["propositions"] = ["Tea is edited by hand."]
+    lines = [json.dumps(line) for line in (first, *others)]
+    recording.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    assert "Documents: 1 indexed, 1 unchanged." in run(*arguments)[1]
+    assert "edited by hand" in run("query", index, "edited hand")[1]
+    assert {hit["id"] for hit in run_json("query", index, "tea")["results"]} == ids
+    assert "Documents: 0 indexed, 2 unchanged." in run(*arguments)[1]
+
+    (docs / "new.txt").write_text("Coffee is roasted.", encoding="utf-8")
+    assert "--llm" in run(*arguments)[1]
+    run(*arguments, "--llm", "none")
+    assert "Coffee is roasted." in run("query", index, "coffee")[1]
+
+
 # query
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from llama_index.core import Document, Settings, SimpleDirectoryReader
+from llama_index.core.embeddings import BaseEmbedding
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
@@ -213,3 +214,18 @@ def test_a_model_that_is_known_by_name_keeps_it() -> None:
     assert embed_model_identity(resolve_embed_model("minilm")[0]) == (
         "HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2"
     )
+
+
+def test_two_classes_without_names_of_their_own_are_two_models(tmp_path: Path) -> None:
+    class First(TrigramEmbedding):
+        @classmethod
+        def class_name(cls) -> str:
+            return BaseEmbedding.class_name()
+
+    class Second(First):
+        pass
+
+    documents = [Document(text="The Akashi Bridge opened in 1998.")]
+    DenseXRetrievalPack(documents, "none", "none", First(), persist_dir=str(tmp_path / "index"))
+    with pytest.raises(InvalidIndexError, match=r"'First: .*', not 'Second: "):
+        DenseXRetrievalPack.load(str(tmp_path / "index"), embed_model=Second())

@@ -95,6 +95,18 @@ def test_footnotes_lead_to_their_source(pack: DenseXRetrievalPack, question: str
     assert len(page.attributes("sup", "id")) == len(re.findall(r"\[\^\d+\]", str(response)))
 
 
+def test_streams_and_messages_of_a_conversation_are_shown_like_answers(
+    pack: DenseXRetrievalPack,
+) -> None:
+    question = "When was the bridge of Akashi opened?"
+    streaming = DenseXRetrievalPack([Document(text=BRIDGE)], "none", "none", "none", streaming=True)
+    chat = pack.as_chat_engine()
+    message = chat.stream_chat(question)
+    message.print_response_stream()
+    for response in (streaming.run(question), chat.chat(question), message):
+        assert Tags(response._repr_html_()).attributes("a", "href")
+
+
 def test_two_answers_on_a_page_have_places_of_their_own(pack: DenseXRetrievalPack) -> None:
     first, second = (Tags(pack.run("Where is the bridge?")._repr_html_()) for _ in range(2))
     assert not set(first.attributes("li", "id")) - {None} & set(second.attributes("li", "id"))

@@ -26,6 +26,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
+from llama_pack_densex.answering.citations import WithCitations
 from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.answering.rules import Query, by_rules
@@ -53,8 +54,12 @@ class PropositionQueryEngine(RetrieverQueryEngine):
         )
 
 
+class CitedChatResponse(WithCitations, AgentChatResponse):
+    """An answer in a conversation, with its citations."""
+
+
 @dataclass
-class StreamingChatResponse(StreamingAgentChatResponse):
+class StreamingChatResponse(WithCitations, StreamingAgentChatResponse):
     """LlamaIndex's streaming response of a chat; once it has ended, its metadata has the citations.
 
     The answer is generated while `response_gen` (or `async_response_gen`) is iterated over, and is then added
@@ -160,17 +165,17 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
-    ) -> AgentChatResponse:
+    ) -> CitedChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, response, str(response)))
-        return AgentChatResponse(str(response), **turn.response_fields(response))
+        return CitedChatResponse(str(response), **turn.response_fields(response))
 
     async def achat(
         self, message: str, chat_history: list[ChatMessage] | None = None
-    ) -> AgentChatResponse:
+    ) -> CitedChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, response, str(response)))
-        return AgentChatResponse(str(response), **turn.response_fields(response))
+        return CitedChatResponse(str(response), **turn.response_fields(response))
 
     def stream_chat(
         self,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from llama_index.core.base.response.schema import Response
+from llama_index.core.base.response.schema import Response, StreamingResponse
 
 from llama_pack_densex.answering.claims import says_what_is_missing
 from llama_pack_densex.answering.footnotes import (
@@ -37,16 +37,28 @@ _LIST_OF_SOURCES = re.compile(
 )
 
 
-class CitedResponse(Response):
-    """An answer with its citations (see `CitedAnswer.metadata`); notebooks show its footnotes as links."""
+class WithCitations:
+    """A response whose metadata has citations (`CitedAnswer.metadata`); notebooks show footnotes as links."""
 
-    def _repr_html_(self) -> str:
-        metadata = self.metadata or {}
-        citations = metadata["citations"]
+    metadata: dict[str, Any] | None
+
+    def _repr_html_(self) -> str | None:
+        text = str(self)  # reads a stream to its end, when it gets its metadata
+        citations = (self.metadata or {}).get("citations")
+        if citations is None:
+            return None
         sources = {
             citation["number"]: (name_of(citation), _shown(citation)) for citation in citations
         }
-        return markup.block("", markup.answer(str(self), sources))
+        return markup.block("", markup.answer(text, sources))
+
+
+class CitedResponse(WithCitations, Response):
+    """An answer with its citations."""
+
+
+class CitedStream(WithCitations, StreamingResponse):
+    """An answer that can be read while it is written; at its end it has its citations."""
 
 
 def _shown(citation: Mapping[str, Any]) -> str:

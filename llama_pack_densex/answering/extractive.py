@@ -26,6 +26,7 @@ from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text, without_quotation_marks
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
+from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
@@ -116,8 +117,8 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     Each passage becomes a paragraph, the one with the best proposition first. Within a paragraph, the best
     proposition and those about as good come first, then the others, both in the order of the passage.
     Propositions that repeat another are left out. If no node has matched propositions, the first node is
-    quoted from its beginning. Text below a heading or question that is worded like the user's question comes
-    before the best proposition.
+    quoted from its beginning. Text below a heading or question that is worded like the user's question, or
+    below a question that matched best, comes before the best proposition.
 
     Args:
         question: The question.
@@ -129,7 +130,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     words = content_words(tokenize(question))
     facts = rank_facts(nodes)
     stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    ranked = [*_below_headings(words, nodes, stated_facts), *stated_facts] or facts
+    ranked = [*_below_headings(words, nodes, facts, stated_facts), *stated_facts] or facts
     if not ranked:  # no node has matched propositions
         for node in nodes[:1]:
             ranked = list(_facts_between(node, 0, len(node.get_content()), 0.0))
@@ -170,19 +171,23 @@ def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
 def _below_headings(
     words: Collection[str],
     nodes: Sequence[NodeWithScore],
+    facts: Sequence[Fact],
     stated_facts: Sequence[Fact],
 ) -> list[Fact]:
-    """Return the text below headings and questions in the documents that contain half of a question's words.
+    """Return the text below headings and questions in the documents that contain half of a question's words,
+    and below a question that matched better than any proposition.
 
     Args:
         words: The question's content words.
         nodes: The retrieved nodes.
-        stated_facts: The propositions found, best first. A heading counts only if it contains more of the
-            words than the best of them.
+        facts: The units found, best first.
+        stated_facts: Those that are not questions. A heading counts only if it contains more of the words
+            than the best of them.
 
     Returns:
         The statements below each such heading up to the next one, those of the best heading first. Their
-        scores are so high that none of `stated_facts` counts as about as good.
+        scores are so high that none of `stated_facts` counts as about as good. Below a question that was
+        found, they have its score.
     """
     below: list[Fact] = []
     least = coverage_of(words, stated_facts[0].unit.text) if stated_facts else 0.0
@@ -194,11 +199,18 @@ def _below_headings(
         headings = [
             part.span for part in segment(text, context_of(source.node)) if _is_heading(part, text)
         ]
+        offset = getattr(source.node, "start_char_idx", None) or 0
         for (start, end), (next_start, _) in pairwise([*headings, (len(text), len(text))]):
             share = coverage_of(words, text[start:end])
             if share >= _HEADING_SHARE and share > least:
                 below += _facts_between(source, end, next_start, share * top_score)
+            elif facts and _is_at(facts[0], source, (offset + start, offset + end)):
+                below += _facts_between(source, end, next_start, facts[0].unit.score)
     return sorted(below, key=lambda fact: -fact.unit.score)
+
+
+def _is_at(fact: Fact, source: NodeWithScore, span: Span) -> bool:
+    return fact.source is source and fact.unit.span == span
 
 
 def _facts_between(source: NodeWithScore, start: int, end: int, score: float) -> Iterator[Fact]:

@@ -29,7 +29,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, QueryType, TextNode
 
-from llama_pack_densex.answering.citations import CitedAnswer, CitedResponse
+from llama_pack_densex.answering.citations import CitedAnswer, CitedResponse, CitedStream
 from llama_pack_densex.answering.phrases import NOT_FOUND, in_language
 from llama_pack_densex.answering.rules import by_rules
 from llama_pack_densex.answering.sources import numbered, sources_of
@@ -237,7 +237,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         sources = [*nodes, *(additional_source_nodes or [])]
         response: RESPONSE_TYPE
         if self._streaming:
-            response = StreamingResponse(pieces, sources, answer.metadata)
+            response = CitedStream(pieces, sources, answer.metadata)
         else:
             response = CitedResponse("".join(pieces), sources, answer.metadata)
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))

@@ -242,8 +242,9 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
     arguments = options.chosen("embed_model", "trulens", "max_cost")
     arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
     if options.propositionizer is not None:
+        is_recorded = options.propositionizer.startswith("recorded:")  # the LLM is for headers then
         arguments["propositionizer"] = make_propositionizer(
-            options.propositionizer, llm, **options.chosen("max_cost")
+            options.propositionizer, None if is_recorded else llm, **options.chosen("max_cost")
         )
     if options.strategies is not None:
         names = map(str.strip, options.strategies.split(","))

@@ -189,10 +189,12 @@ def make_propositionizer(
 
 def _named_propositionizer(kind: str, llm: str | None, settings: dict[str, Any]) -> Propositionizer:
     base, _, name = kind.partition(":")
+    otherwise = None
+    if llm is not None and base in ("recorded", "seq2seq"):
+        otherwise = _named_propositionizer(_default_kind(llm, None), llm, settings)
     if base == "recorded" and name:
-        return RecordedPropositionizer(Path(name))
+        return RecordedPropositionizer(Path(name), otherwise)
     if base == "seq2seq":
-        otherwise = None if llm in (None, NONE) else LLMPropositionizer(llm=llm, **settings)
         return Seq2SeqPropositionizer(name or PROPOSITIONIZER, otherwise=otherwise)
     if kind == "llm":
         return LLMPropositionizer(llm=llm or OPENAI_MODEL, **settings)

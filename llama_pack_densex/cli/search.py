@@ -217,11 +217,10 @@ def print_answer(answer: Json, advice: str = "") -> None:
         advice: How to get a written answer; printed above a quoted one.
     """
     if not answer["results"]:
-        write("Nothing in the index matches the question.")
+        write(answer["answer"] or "Nothing in the index matches the question.")
         return
     if answer["answer"]:
-        name = "Answer" if answer["outcome"] == "answered" else "Search"
-        write(name if answer["written"] else f"{name}, quoted{advice}", "bold")
+        write("Answer" if answer["written"] else f"Answer, quoted{advice}", "bold")
         write(answer["answer"])
     elif answer["outcome"] == "no_answer":
         write("The model gave no answer. These passages may contain one:")

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 from filelock import FileLock, Timeout
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -63,7 +64,8 @@ class IndexFolder:
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and not all(map(_is_ours, path.iterdir())):
             raise InvalidIndexError(
-                f"{path} is not an index and holds other files; an index needs a folder of its own."
+                f"{path} is not an index and holds other files; an index needs a folder of its own, as in "
+                f"`densex index {quote(str(path))} --to {quote(f'{path}-index')}`."
             )
 
     def create(self) -> Path:

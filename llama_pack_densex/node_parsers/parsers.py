@@ -30,7 +30,11 @@ from llama_pack_densex.node_parsers.ids import NodeIds, content_hash, marked
 from llama_pack_densex.node_parsers.metadata import appearance, embedded_metadata, lasting
 from llama_pack_densex.node_parsers.nodes import DocumentNodes, NodeSettings
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
-from llama_pack_densex.node_parsers.splitting import SectionNodeParser, WholeDocumentNodeParser
+from llama_pack_densex.node_parsers.splitting import (
+    SectionNodeParser,
+    WholeDocumentNodeParser,
+    title_of,
+)
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import (
     Passage,
@@ -158,7 +162,11 @@ class BasePropositionNodeParser(NodeSettings):
                 metadata.pop("file_path", None)
                 embedded = embedded_metadata(document, self.embed_metadata)
                 shown = [embedded, appearance(document)] if embedded else []
-                own = content_hash(document.get_content(), metadata, settings, fingerprint, shown)
+                edition = self.propositionizer.edition(partial(title_of, document))
+                editions = [edition] if edition else []
+                own = content_hash(
+                    document.get_content(), metadata, settings, fingerprint, shown, *editions
+                )
                 return marked(own, fingerprint)
             except (TypeError, ValueError):
                 return _UNKEPT

@@ -7,7 +7,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -326,6 +326,19 @@ class Propositionizer(BaseComponent, ABC):
             {'version': 1}
         """
 
+    def edition(self, title: Callable[[], str]) -> str:
+        """Return a hash of what the user can edit of a document's propositions; empty if there is nothing. If
+        it differs, the document counts as changed; node ids do not depend on it.
+
+        Args:
+            title: Returns the document's title.
+
+        Example:
+            >>> propositionizer.edition(lambda: "Miso")
+            ''
+        """
+        return ""
+
     @property
     def fingerprint(self) -> str:
         """A hash of sixteen hexadecimal digits that changes when the propositionizer's output may change.
@@ -401,6 +414,9 @@ class DelegatingPropositionizer(Propositionizer):
     def purge(self, texts: Iterable[str]) -> int:
         """Erase what `otherwise` has stored about these passages."""
         return self.otherwise.purge(texts) if self.otherwise is not None else 0
+
+    def edition(self, title: Callable[[], str]) -> str:
+        return self.otherwise.edition(title) if self.otherwise is not None else ""
 
     @property
     def figures(self) -> RequestFigures:

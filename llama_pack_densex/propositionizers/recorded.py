@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -42,7 +44,8 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     may have only one of the two lists; lines of the same passage are merged. White space and Unicode
     normalisation (NFKC) are ignored when texts are compared. If several lines have the same text, the one
     with the passage's title, section and context is used, else the last. Node ids do not depend on the file's
-    content, so that a line added for one document does not change the ids of all others.
+    content, so that a line added for one document does not change the ids of all others; but documents whose
+    title has other lines than before count as changed, as do all if lines without a title differ.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -67,6 +70,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
     path: str = Field(description="The JSONL file with the recorded propositions.")
     _recorded: _Recordings
+    _editions: dict[str, str]
 
     def __init__(
         self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any
@@ -74,6 +78,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
         super().__init__(**fields)
         self._recorded = _read_recordings(Path(path))
+        self._editions = _editions_of(self._recorded)
         name_place(self.path)
 
     @classmethod
@@ -99,8 +104,14 @@ class RecordedPropositionizer(DelegatingPropositionizer):
             f"{len(refused)} of {count} passages are not in {self.path}"
             f"{f', the first of {titles[0]!r}' if titles else ''}. "
             "Split the documents as they were split for the recording, or pass "
-            "otherwise=SentencePropositionizer() or another propositionizer for the rest."
+            "otherwise=SentencePropositionizer() or another propositionizer for the rest (at the command "
+            'line --llm, which names an LLM for it, or "none" for sentences).'
         )
+
+    def edition(self, title: Callable[[], str]) -> str:
+        titles = {compared(title()), ""}
+        own = "".join(self._editions.get(name, "") for name in sorted(titles))
+        return own + super().edition(title)
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return [self._look_up(passage) for passage in passages]
@@ -124,6 +135,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         purged = set(map(compared, texts))
         for key in [key for key in self._recorded if key[0] in purged]:
             del self._recorded[key]
+        self._editions = _editions_of(self._recorded)
         return purge_recording(self.path, texts) + super().purge(texts)
 
 
@@ -146,6 +158,16 @@ def _read_recordings(path: Path) -> _Recordings:
                     f"{statuses}; correct or remove the line"
                 ) from error
     return recorded
+
+
+def _editions_of(recorded: _Recordings) -> dict[str, str]:
+    """Return a hash of what is recorded under each title."""
+    hashes: defaultdict[str, Any] = defaultdict(hashlib.sha256)
+    for key, sets in recorded.items():
+        if len(key) > 1:
+            line = repr((key, sets.texts, sets.questions, sets.status))
+            hashes[key[1]].update(line.encode("utf-8", "surrogatepass"))
+    return {title: total.hexdigest()[:16] for title, total in hashes.items()}
 
 
 def _recorded_for(key: tuple[str, ...], recorded: _Recordings) -> PropositionSet:

@@ -298,6 +298,14 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(
     assert answer in without_footnotes(str(pack.run(question)))
 
 
+def test_the_answer_to_a_question_that_matched_best_comes_before_other_propositions() -> None:
+    faq = "**Can I bring my dog?** On Fridays.\n\n**Who orders gloves?** Tom does, twice a month."
+    other = "We ordered gloves on Monday. The gloves come in forty boxes."
+    documents = [Document(text=text) for text in (faq, other)]
+    pack = DenseXRetrievalPack(documents, "none", "none", "none")
+    assert str(pack.run("Who orders gloves?")).startswith("Tom does, twice a month.")
+
+
 def test_what_stands_below_the_question_comes_first() -> None:
     pack = DenseXRetrievalPack(
         [Document(text=MANUAL_JA)], proposition_llm="none", query_llm="none", embed_model="none"
