@@ -28,11 +28,13 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
 # A heading such as "Sources:" above a list of footnotes is removed together with the list. A short last line
-# may become such a heading, so it is held back until the next one.
-_LAST_LINE = re.compile(r"(?<!\s)\s*\n[^\n]{0,24}\Z")
+# may become such a heading, so it is held back until the next one, as is a rule.
+_RULE = r"(?:\s*\n[ \t]*[-*_]{3,}[ \t]*(?=\n|\Z))?"
+_LAST_LINE = re.compile(rf"(?<!\s){_RULE}\s*\n[^\n]{{0,24}}\Z")
 _LIST_OF_SOURCES = re.compile(
-    r"(?<!\s)\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
-    r"|(?:出典|参考|引用|脚注|情報)(?:文献|資料|情報|元|源|一覧)?)[*_ \t]*[:：]?[*_\s]*\Z",
+    rf"(?<!\s){_RULE}"
+    r"(?:\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
+    r"|(?:出典|参考|引用|脚注|情報)(?:文献|資料|情報|元|源|一覧)?)[*_ \t]*[:：]?)?[*_\s]*\Z",
     re.IGNORECASE,
 )
 
@@ -133,7 +135,7 @@ class CitedAnswer:
             mark = self._marker.last_mark()
         self._held += rest
         heading = _LIST_OF_SOURCES.search(self._held) if self._footnotes.lists_footnotes else None
-        if heading:
+        if heading and heading[0]:
             self._held = self._held[: heading.start()]
             mark = ""
         answer = plain_answer(self._held)

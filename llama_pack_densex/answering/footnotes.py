@@ -24,24 +24,28 @@ SUPPORTED = 0.5
 
 _NUMBERS = r"\\?[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
 # The lookbehind keeps matches from starting within white space, which would be slow if there is much of it.
-_FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")
+_FOOTNOTE = re.compile(rf"(?<!\s)\s*(?P<asked>{_NUMBERS}|\[\^\d*\Z)")
 # Forms that models write instead: a[1] at the end of a sentence, [1] or 【1†…】 within it
 _LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
 _OTHER_FORMS = (
     rf"(?<=[^\s`])[ \t]*[\[【［]{_LISTED}[\]】］](?=[ \t]*(?:[.。!?！？\n\[]|\Z))"
     rf"|(?:(?<=[^\s`])[ \t]+|(?<=[^\s`A-Za-z_]))[\[【［]{_LISTED}[\]】］](?![A-Za-z0-9_(`])"
 )
-_CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
+# A line that begins with a footnote: a sentence, or an entry of a list of footnotes
+_LED = (
+    r"(?P<before>(?<!\s)\s*\n[ \t]*(?:[-*+][ \t]+)?)\[\^(?P<number>\d{1,9})\](?P<colon>:?)"
+    r"(?P<rest>(?:[ \t]*\[\^\d+\])*[^\n\[]*[^\W_](?:[^\n]*\S)?)"
+)
+_CITED = re.compile(f"{_LED}|{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
 _MARKS = map(
     re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()]
 )
+_NOTES = re.compile(_NUMBERS)
 _AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the sentence before it
-_DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
-_DEFINITION = re.compile(_DEFINED)
 # The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
 # has arrived: what follows may be a footnote, the end of the sentence, or the beginning of the next one.
 _PIECES = re.compile(
-    rf"{_DEFINED}|[\[【［]\s*[\^＾][^\]】］\n]{{0,40}}(?:[\]】］]|\Z)"
+    r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\][^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -82,6 +86,7 @@ class FootnoteFilter:
         self._other_forms = other_forms
         self._last = ""  # the last character passed on, for the lookbehinds of the patterns
         self._is_in_code = False
+        self._leads = False  # whether a sentence began with its footnote
 
     def add(self, delta: str) -> str:
         """Add the next delta, and return the text that cannot be part of a footnote any more."""
@@ -100,18 +105,19 @@ class FootnoteFilter:
         return self._clean(text)
 
     def _clean(self, text: str) -> str:
-        text, definitions = _DEFINITION.subn("", strip_surrogates(text))
-        self.lists_footnotes |= bool(definitions)
-        cleaned = _CITED.sub(self._shown_form, self._last + text)[len(self._last) :]
+        text = self._last + strip_surrogates(text)
+        cleaned = _CITED.sub(self._shown_form, text)[len(self._last) :]
         self._last = (self._last + cleaned)[-1:]
         self._is_in_code ^= bool(cleaned.count("`") % 2)
         return cleaned
 
     def _shown_form(self, match: re.Match[str]) -> str:
         """Return a footnote in the form to show, or nothing if it is invalid."""
+        if match["number"]:
+            return self._shown_line(match)
         digits = re.findall(r"\b\d{1,9}\b", unicodedata.normalize("NFKC", match[0]).strip())
         numbers = dict.fromkeys(map(int, digits))
-        if match[1]:
+        if match["asked"]:
             self._other_forms = False
         elif not self._is_footnote(match, numbers):
             return match[0]
@@ -120,6 +126,22 @@ class FootnoteFilter:
             return ""
         self.cites = True
         return separator(match.string[: match.start()], match[0]) + footnotes
+
+    def _shown_line(self, match: re.Match[str]) -> str:
+        """Return a line that begins with a footnote; without it if it is an entry of a list of footnotes."""
+        source = self._sources.get(int(match["number"]))
+        rest = match["rest"]
+        is_entry = match["colon"] and (not source or (self.cites and not self._leads))
+        if is_entry or (source and source.is_named_by(rest)):
+            self.lists_footnotes = True
+            return match["before"].rpartition("\n")[0]
+        footnote = ""
+        if source:
+            self._other_forms = False
+            self._leads = True
+            self.cites = True
+            footnote = f"[^{source.number}]"
+        return match["before"] + footnote + _CITED.sub(self._shown_form, rest)
 
     def _is_footnote(self, match: re.Match[str], numbers: Collection[int]) -> bool:
         """Return whether brackets in another form are a footnote, not code or a quotation from a source."""
@@ -273,10 +295,8 @@ def sentences_of(text: str, question: str) -> list[Span]:
     plain = ""
     places: list[int] = []  # for each character of the plain text, its offset in the text
     last = 0
-    for start, end in [
-        *(note.span() for note in _AFTER_SENTENCE.finditer(text)),
-        (len(text), len(text)),
-    ]:
+    notes = [note.span() for note in _AFTER_SENTENCE.finditer(text) if not _leads(note)]
+    for start, end in [*notes, (len(text), len(text))]:
         places += range(last, start)
         plain += text[last:start]
         last = end
@@ -291,6 +311,13 @@ def sentences_of(text: str, question: str) -> list[Span]:
             start = sentences.pop()[0]
         sentences.append((start, end))
     return sentences
+
+
+def _leads(note: re.Match[str]) -> bool:
+    """Return whether a footnote begins a line, and so belongs to the sentence after it."""
+    before = note.string[: note.start()].rpartition("\n")[2]
+    after = note.string[note.end() :].partition("\n")[0]
+    return not any(map(str.isalnum, before)) and any(map(str.isalnum, _NOTES.sub("", after)))
 
 
 def _sentence_starts(text: str) -> list[int]:

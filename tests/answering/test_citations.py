@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -207,10 +208,46 @@ def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
         "## References\n\n[^1]: The bridge\n",
         "出典：\n[^2]: 橋",
         "### 参考文献\n\n[^2]: 橋",
+        "---\n**Sources**\n[^1]: The bridge",
     ],
 )
 def test_a_list_of_sources_goes_with_its_heading(listed: str, pieces: int) -> None:
     assert written(f"It opened in 1998.[^1]\n\n{listed}", MAY_I, pieces) == "It opened in 1998.[^1]"
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("[^1]: It opened in 1998.", "[^1] It opened in 1998."),
+        (
+            "Found:\n[^1]: It opened in 1998.\n[^2]: Its lamp turns.",
+            "Found:\n[^1] It opened in 1998.\n[^2] Its lamp turns.",
+        ),
+        (
+            "- [^1] It opened in 1998.\n- [^2] Its lamp turns.\n\n[^1][^2]",
+            "- [^1] It opened in 1998.\n- [^2] Its lamp turns.[^1][^2]",
+        ),
+        (
+            "It opened in 1998.[^1]\n\n---\n- [^1] bridge.md\n- [^2] light.md",
+            "It opened in 1998.[^1]",
+        ),
+    ],
+)
+def test_a_line_that_begins_with_its_footnote_is_a_sentence_or_names_a_source(
+    reply: str, text: str, pieces: int
+) -> None:
+    named = [
+        replace(source, document=document)
+        for source, document in zip(sources(BRIDGE, LIGHT), ["bridge.md", "light.md"], strict=True)
+    ]
+    cited = CitedAnswer(QUESTION, named)
+    shown = [cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces)]
+    assert "".join(shown) + cited.close() == text
+    footnotes = [sentence["footnotes"] for sentence in cited.metadata()["sentences"]]
+    assert [numbers[0] for numbers in footnotes if numbers] == [
+        int(number) for number in re.findall(r"(?m)^(?:- )?\[\^(\d)\]", text) or [1]
+    ]
 
 
 CODE, TABLE = (
