@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from llama_index.core.base.response.schema import Response
 
-from llama_pack_densex.answering.claims import says_what_is_missing
+from llama_pack_densex.answering.claims import claims_nothing, says_what_is_missing
 from llama_pack_densex.answering.footnotes import (
     SUPPORTED,
     FootnoteFilter,
@@ -165,12 +165,13 @@ class CitedAnswer:
         """Return whether to show an answer that has ended: it cites, or the sources support its sentences."""
         if text in ("", *NOT_FOUND.values()):
             return False
-        if self._footnotes.cites or not self._checked:
+        if not self._checked:
             return True
         sentences = [text[start:end] for start, end in sentences_of(text, self._question)]
-        if all(says_what_is_missing(sentence, self._question) for sentence in sentences):
+        claims = [sentence for sentence in sentences if not claims_nothing(sentence)]
+        if claims and all(says_what_is_missing(claim, self._question) for claim in claims):
             return False
-        return self._are_supported(sentences)
+        return self._footnotes.cites or self._are_supported(sentences)
 
     def _are_supported(self, sentences: Sequence[str]) -> bool:
         """Return whether half of the content words are supported, each sentence's by its best source."""
@@ -193,7 +194,7 @@ class CitedAnswer:
         for start, end in sentences_of(text, self._question):
             sentence = text[start:end].strip()
             words = content_words(tokenize(without_marks(sentence)))
-            cited = footnotes.of(sentence)
+            cited = footnotes.of(sentence, text[start:end].removeprefix(sentence) + text[end:])
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
                 units = supporting(words, source.units)

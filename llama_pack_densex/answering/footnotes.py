@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from llama_pack_densex.answering.claims import is_assent, says_what_is_missing
+from llama_pack_densex.answering.claims import claims_nothing, is_assent, says_what_is_missing
 from llama_pack_densex.answering.phrases import CUT_OFF, NO_SOURCE, UNVERIFIED, in_language
 from llama_pack_densex.answering.sources import Source
 from llama_pack_densex.text.plain import LIST_MARKER
@@ -53,6 +53,8 @@ _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # o
 _ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
 # a heading, or "They are:"
 _STATES_NOTHING = re.compile(r"\A\s*#|[:：][\s*_]*\Z")
+_TITLE = re.compile(r"\s*(?:(\*\*|__)[^\n]*[^\n.!?。！？]\1|【[^\n】]*】|[■◆][^\n。]*)\s*")
+_NEXT_FOOTNOTES = re.compile(r"[^\n]*?(?:\[\^\d{1,9}\])+")
 _INTRODUCES = re.compile(
     r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE
 )
@@ -170,8 +172,9 @@ class SentenceMarker:
         self._footnotes = SentenceFootnotes(sources)
         self._question = question
         self._mark = in_language(NO_SOURCE, question, language)
-        self._last_sentence = ""  # it may go on
-        self._unparsed = ""  # text that arrived since that was parsed
+        self._text = ""  # from the first sentence that may go on, or be cited later in its line
+        self._shown = 0  # characters of it that were returned
+        self._unparsed = ""  # text that arrived since it was parsed
 
     def add(self, text: str, ahead: str = "", is_last: bool = False) -> str:
         """Add text, and return text to show, with marks after the sentences that have ended.
@@ -182,48 +185,66 @@ class SentenceMarker:
             is_last: Whether this is the end; the mark of the last sentence is `last_mark`.
         """
         self._unparsed += text
-        is_enough = is_last or len(self._unparsed) >= len(self._last_sentence) // _GROWTH_PARTS
+        is_enough = is_last or len(self._unparsed) >= len(self._text) // _GROWTH_PARTS
         if not self._unparsed or not is_enough:
             return ""
-        shown = len(self._last_sentence)
-        self._last_sentence += self._unparsed
+        self._text += self._unparsed
         self._unparsed = ""
-        *ended, (last, _) = self._whole_sentences(ahead)
         marked = ""
+        *ended, (last, _) = self._whole_sentences(ahead)
         for start, end in ended:
-            place = max(start + len(self._last_sentence[start:end].rstrip()), shown)
-            sentence = self._last_sentence[start:place]
-            mark = self._mark_of(sentence)
-            marked += self._last_sentence[shown:place] + mark
-            shown = place
+            place = max(start + len(self._text[start:end].rstrip()), self._shown)
+            following = self._text[place:]
+            sentence = self._text[start:place]
+            if not is_last and self._may_be_cited_later(sentence, following):
+                marked += self._text[self._shown : place]
+                self._text = self._text[start:]
+                self._shown = place - start
+                return marked
+            mark = self._mark_of(sentence, following)
+            marked += self._text[self._shown : place] + mark
+            self._shown = place
             if self.begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
-                self.begins_cited = bool(_ENDS_CITED.search(sentence))
-        marked += self._last_sentence[shown:]
-        self._last_sentence = self._last_sentence[last:]
+                self.begins_cited = self._begins_answer(sentence)
+        marked += self._text[self._shown :]
+        self._text = self._text[last:]
+        self._shown = len(self._text)
         return marked
+
+    def _may_be_cited_later(self, sentence: str, following: str) -> bool:
+        """Return whether a sentence without a footnote is on a line that may still get one."""
+        is_open = "\n" not in following and not _FOOTNOTE.search(following)
+        return is_open and self._mark_of(sentence) != ""
 
     def last_mark(self) -> str:
         """Return the mark of the last sentence, once the answer has ended; empty if it needs none."""
-        return self._mark_of(self._last_sentence)
+        return self._mark_of(self._text)
 
     def _whole_sentences(self, ahead: str) -> list[Span]:
         """Return the spans of the sentences so far; all but the last have ended."""
         sentences = sentences_of(
-            self._last_sentence + ("." if ahead.startswith(".") else ""), self._question
+            self._text + ("." if ahead.startswith(".") else ""), self._question
         )
         for place, (start, end) in enumerate(sentences):
             # an open code block may go on
-            if _FENCE.fullmatch(self._last_sentence[start:end].strip()):
+            if _FENCE.fullmatch(self._text[start:end].strip()):
                 return sentences[: place + 1]
         return sentences or [(0, 0)]
 
-    def _mark_of(self, sentence: str) -> str:
+    def _begins_answer(self, sentence: str) -> bool:
+        missing = says_what_is_missing(plain_answer(sentence), self._question)
+        return bool(_ENDS_CITED.search(sentence)) and not missing
+
+    def _mark_of(self, sentence: str, following: str = "") -> str:
         """Return the mark of a sentence that has ended; empty if it needs none."""
         if not any(map(str.isalnum, sentence)):
             return ""
-        if self._footnotes.of(sentence) or _STATES_NOTHING.search(sentence):
+        if self._footnotes.of(sentence, following) or _STATES_NOTHING.search(sentence):
             return ""
-        if says_what_is_missing(plain_answer(sentence), self._question):
+        if _TITLE.fullmatch(sentence) and following.strip():
+            return ""
+        plain = plain_answer(sentence)
+        if claims_nothing(plain) or says_what_is_missing(plain, self._question):
             return ""
         return separator(sentence) + self._mark
 
@@ -231,23 +252,33 @@ class SentenceMarker:
 class SentenceFootnotes:
     """Finds the sources of an answer's sentences, one sentence after the other.
 
-    The footnotes of a line that introduces a list, a table or code also count for what is below it, if their
-    sources contain half of its words and all of its numbers.
+    A sentence without a footnote has those of the next sentence in its line that has any, and a list, a table
+    or code also those of the line that introduces it, if their sources contain half of its words and all of
+    its numbers.
     """
 
     def __init__(self, sources: Mapping[int, Source]) -> None:
         self._sources = sources
         self._lent: list[Source] = []
 
-    def of(self, sentence: str) -> list[Source]:
-        """Return the sources of the next sentence."""
-        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", sentence)))
-        own = [self._sources[number] for number in numbers if number in self._sources]
+    def of(self, sentence: str, following: str) -> list[Source]:
+        """Return the sources of the next sentence.
+
+        Args:
+            sentence: The sentence.
+            following: The text after it.
+        """
+        own = self._cited_in(sentence)
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):
             self._lent = own if _INTRODUCES.search(plain) else []
-            return own
-        return own or (self._lent if _are_supported(plain, self._lent) else [])
+        later = _NEXT_FOOTNOTES.match(following)
+        lent = [*self._lent, *self._cited_in(later[0] if later else "")]
+        return own or (lent if _are_supported(plain, lent) else [])
+
+    def _cited_in(self, text: str) -> list[Source]:
+        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", text)))
+        return [self._sources[number] for number in numbers if number in self._sources]
 
 
 def _are_supported(text: str, sources: Sequence[Source]) -> bool:

@@ -167,7 +167,15 @@ def test_what_is_missing_needs_no_source_but_what_is_added_to_it_does(
 
 
 @pytest.mark.parametrize(
-    "reply", ["The documents do not say how much it costs.", "文書に料金の記載はありません。"]
+    "reply",
+    [
+        "The documents do not say how much it costs.",
+        "The documents do not say how much it costs.[^1][^2]",
+        "The documents do not say who paid.[^1] The documents do not mention a price.[^1]",
+        "I could not find that in the documents. Let me know if you have other questions!",
+        "文書に料金の記載はありません。",
+        "文書に料金の記載はありません。[^2]他にご質問があればお知らせください。",
+    ],
 )
 def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> None:
     question = MAY_I if reply.isascii() else MAY_I_JA
@@ -193,6 +201,47 @@ def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> No
     ],
 )
 def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
+    question: str, text: str, pieces: int
+) -> None:
+    reply = text.replace(NONE, "").replace(NONE_JA, "")
+    assert written(reply, question, pieces) == text
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The Akashi Bridge has a main span. It is 1,991 metres long and opened in 1998.[^1]",
+        f"The bridge opened in 1889.{NONE} Its main span is 1,991 metres long.[^1]",
+        "- Its main span is 1,991 metres long. It opened in 1998.[^1]\n- It opened in 1998.[^1]",
+        f"The Akashi Bridge opened in 1998.{NONE}\n\nIts main span is long.[^1]",
+        f"It opened in 1998.[^1] The bridge opened.{NONE}",
+    ],
+)
+def test_a_sentence_takes_the_next_footnotes_of_its_line_if_their_sources_support_it(
+    text: str, pieces: int
+) -> None:
+    assert written(text.replace(NONE, ""), MAY_I, pieces) == text
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (MAY_I, "**The bridge, 5 April 1998**\n\nIt opened in 1998.[^1]"),
+        (
+            MAY_I,
+            "Sorry to hear that. It opened in 1998.[^1] Which one do you mean? I hope this helps!",
+        ),
+        (MAY_I, "It opened in 1998.[^1]\n\nPlease let me know if you have more questions."),
+        (MAY_I, f"It opened in 1998.[^1] Please tell the keeper.{NONE}\n\n**5 euros**{NONE}"),
+        (MAY_I, f"It opened in 1998.[^1] **It was painted red.**{NONE}\nI hope it costs 5.{NONE}"),
+        (MAY_I_JA, "【橋】\n1998年に開通した。[^2]どの橋のことか教えてください。"),
+        (MAY_I_JA, "1998年に開通した。[^2]ほかにご不明な点があればお知らせください。"),
+        (MAY_I_JA, f"1998年に開通した。[^2]人事部にお知らせください。{NONE_JA}"),
+    ],
+)
+def test_titles_questions_and_courtesies_need_no_source(
     question: str, text: str, pieces: int
 ) -> None:
     reply = text.replace(NONE, "").replace(NONE_JA, "")
