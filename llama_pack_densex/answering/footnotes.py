@@ -32,8 +32,10 @@ _OTHER_FORMS = (
     rf"|(?:(?<=[^\s`])[ \t]+|(?<=[^\s`A-Za-z_]))[\[【［]{_LISTED}[\]】］](?![A-Za-z0-9_(`])"
 )
 # A line that begins with a footnote: a sentence, or an entry of a list of footnotes
+_LINE_START = r"\n[ \t]*(?:(?:[-*+]|\d{1,2}[.)])[ \t]+)?"
 _LED = (
-    r"(?P<before>(?<!\s)\s*\n[ \t]*(?:[-*+][ \t]+)?)\[\^(?P<number>\d{1,9})\](?P<colon>:?)"
+    rf"(?P<before>(?<!\s)\s*{_LINE_START})"
+    r"\[\^(?P<number>\d{1,9})\](?P<colon>:?)"
     r"(?P<rest>(?:[ \t]*\[\^\d+\])*[^\n\[]*[^\W_](?:[^\n]*\S)?)"
 )
 _CITED = re.compile(f"{_LED}|{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
@@ -45,7 +47,8 @@ _AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the se
 # The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
 # has arrived: what follows may be a footnote, the end of the sentence, or the beginning of the next one.
 _PIECES = re.compile(
-    r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\][^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
+    rf"{_LINE_START}\[\^\d+\][^\n]*|\n[ \t]*\d{{1,2}}[.)]?[ \t]*(?:\[\^?\d*)?\Z"
+    r"|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -348,7 +351,9 @@ def _leads(note: re.Match[str]) -> bool:
     """Return whether a footnote begins a line, and so belongs to the sentence after it."""
     before = note.string[: note.start()].rpartition("\n")[2]
     after = note.string[note.end() :].partition("\n")[0]
-    return not any(map(str.isalnum, before)) and any(map(str.isalnum, _NOTES.sub("", after)))
+    return not any(map(str.isalnum, _MARKER.sub("", before.lstrip()))) and any(
+        map(str.isalnum, _NOTES.sub("", after))
+    )
 
 
 def _sentence_starts(text: str) -> list[int]:

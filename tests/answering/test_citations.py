@@ -281,6 +281,11 @@ def test_a_list_of_sources_goes_with_its_heading(listed: str, pieces: int) -> No
             "It opened in 1998.[^1]\n\n---\n- [^1] bridge.md\n- [^2] light.md",
             "It opened in 1998.[^1]",
         ),
+        ("It opened in 1998.[^1]\n\nSources\n1. [^1] bridge.md", "It opened in 1998.[^1]"),
+        (
+            "1. [^1] It opened in 1998.\n2. [^2] Its lamp turns.",
+            "1. [^1] It opened in 1998.\n2. [^2] Its lamp turns.",
+        ),
     ],
 )
 def test_a_line_that_begins_with_its_footnote_is_a_sentence_or_names_a_source(
@@ -295,7 +300,7 @@ def test_a_line_that_begins_with_its_footnote_is_a_sentence_or_names_a_source(
     assert "".join(shown) + cited.close() == text
     footnotes = [sentence["footnotes"] for sentence in cited.metadata()["sentences"]]
     assert [numbers[0] for numbers in footnotes if numbers] == [
-        int(number) for number in re.findall(r"(?m)^(?:- )?\[\^(\d)\]", text) or [1]
+        int(number) for number in re.findall(r"(?m)^(?:- |\d\. )?\[\^(\d)\]", text) or [1]
     ]
 
 
