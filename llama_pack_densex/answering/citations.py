@@ -194,7 +194,7 @@ class CitedAnswer:
         for start, end in sentences_of(text, self._question):
             sentence = text[start:end].strip()
             words = content_words(tokenize(without_marks(sentence)))
-            cited = footnotes.of(sentence, text[start:end].removeprefix(sentence) + text[end:])
+            cited = footnotes.of(sentence, text[start + len(sentence) :])
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
                 units = supporting(words, source.units)

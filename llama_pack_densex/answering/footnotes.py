@@ -47,7 +47,8 @@ _AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the se
 # The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
 # has arrived: what follows may be a footnote, the end of the sentence, or the beginning of the next one.
 _PIECES = re.compile(
-    rf"{_LINE_START}\[\^\d+\][^\n]*|\n[ \t]*\d{{1,2}}[.)]?[ \t]*(?:\[\^?\d*)?\Z"
+    rf"(?P<line>{_LINE_START}\[\^\d+\](?:[^\n]*\S)?)(?=[ \t]*\n)|{_LINE_START}\[\^\d+\][^\n]*"
+    rf"|\n[ \t]*\d{{1,2}}[.)]?[ \t]*(?:\[\^?\d*)?\Z"
     r"|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
@@ -57,7 +58,8 @@ _ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
 # a heading, or "They are:"
 _STATES_NOTHING = re.compile(r"\A\s*#|[:：][\s*_]*\Z")
 _TITLE = re.compile(r"\s*(?:(\*\*|__)[^\n]*[^\n.!?。！？]\1|【[^\n】]*】|[■◆][^\n。]*)\s*")
-_NEXT_FOOTNOTES = re.compile(r"[^\n]*?(?:\[\^\d{1,9}\])+")
+_FURTHEST = 1000  # characters from a sentence to footnotes in its line that count for it
+_NEXT_FOOTNOTES = re.compile(rf"[^\n]{{0,{_FURTHEST}}}?(?:\[\^\d{{1,9}}\])+")
 _INTRODUCES = re.compile(
     r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE
 )
@@ -96,7 +98,8 @@ class FootnoteFilter:
     def add(self, delta: str) -> str:
         """Add the next delta, and return the text that cannot be part of a footnote any more."""
         self.pending += delta
-        ends = [piece.end() for piece in _PIECES.finditer(self.pending) if piece[0].isalnum()]
+        pieces = _PIECES.finditer(self.pending)
+        ends = [piece.end() for piece in pieces if piece["line"] or piece[0].isalnum()]
         # a full stop may follow the last one
         ready = max((end for end in ends if end < len(self.pending)), default=0)
         text = self.pending[:ready]
@@ -139,7 +142,7 @@ class FootnoteFilter:
         is_entry = match["colon"] and (not source or (self.cites and not self._leads))
         if is_entry or (source and source.is_named_by(rest)):
             self.lists_footnotes = True
-            return match["before"].rpartition("\n")[0]
+            return ""
         footnote = ""
         if source:
             self._other_forms = False
@@ -197,7 +200,7 @@ class SentenceMarker:
         *ended, (last, _) = self._whole_sentences(ahead)
         for start, end in ended:
             place = max(start + len(self._text[start:end].rstrip()), self._shown)
-            following = self._text[place:]
+            following = self._text[place : place + 2 * _FURTHEST]
             sentence = self._text[start:place]
             if not is_last and self._may_be_cited_later(sentence, following):
                 marked += self._text[self._shown : place]
@@ -216,7 +219,8 @@ class SentenceMarker:
 
     def _may_be_cited_later(self, sentence: str, following: str) -> bool:
         """Return whether a sentence without a footnote is on a line that may still get one."""
-        is_open = "\n" not in following and not _FOOTNOTE.search(following)
+        is_near = len(following) < 2 * _FURTHEST
+        is_open = is_near and "\n" not in following and not _FOOTNOTE.search(following)
         return is_open and self._mark_of(sentence) != ""
 
     def last_mark(self) -> str:

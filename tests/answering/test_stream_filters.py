@@ -27,7 +27,7 @@ SOURCES = {
         ),
         (["It turns.[^", "9] It opened"], ["It turns", ". It opene"], "d"),
         (["1998年です［＾", "１］。灯台"], ["1998年です", "[^1]。灯"], "台"),
-        (["It turns.[^2]\n\n[^2]: a light\n", "x"], ["It turns", ""], ".[^2]\n\nx"),
+        (["It turns.[^2]\n\n[^2]: a light\n", "x"], ["It turns.[^2]", ""], "\nx"),
         (["It turns [2", "]."], ["It turns", ""], "[^2]."),
     ],
 )
