@@ -469,7 +469,7 @@ def test_a_query_prints_the_answer_and_the_passages_with_what_found_them(index: 
 
 def test_of_many_units_that_found_a_passage_the_best_three_are_shown(tmp_path: Path) -> None:
     (tmp_path / "lamps.txt").write_text(
-        " ".join(f"Lamp {n} hangs in hall {n}." for n in range(1, 7)), encoding="utf-8"
+        "\n".join(f"- Lamp {n} hangs in hall {n}." for n in range(1, 7)), encoding="utf-8"
     )
     run("index", tmp_path / "lamps.txt", "--to", tmp_path / "index")
     code, output = run("query", tmp_path / "index", "Where do the lamps hang?")

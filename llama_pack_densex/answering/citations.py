@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from llama_index.core.base.response.schema import Response, StreamingResponse
 
-from llama_pack_densex.answering.claims import says_what_is_missing
+from llama_pack_densex.answering.claims import claims_nothing, says_what_is_missing
 from llama_pack_densex.answering.footnotes import (
     SUPPORTED,
     FootnoteFilter,
@@ -28,11 +28,13 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
 # A heading such as "Sources:" above a list of footnotes is removed together with the list. A short last line
-# may become such a heading, so it is held back until the next one.
-_LAST_LINE = re.compile(r"(?<!\s)\s*\n[^\n]{0,24}\Z")
+# may become such a heading, so it is held back until the next one, as is a rule.
+_RULE = r"(?:\s*\n[ \t]*[-*_]{3,}[ \t]*(?=\n|\Z))?"
+_LAST_LINE = re.compile(rf"(?<!\s){_RULE}\s*\n[^\n]{{0,24}}\Z")
 _LIST_OF_SOURCES = re.compile(
-    r"(?<!\s)\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
-    r"|(?:出典|参考|引用|脚注|情報)(?:文献|資料|情報|元|源|一覧)?)[*_ \t]*[:：]?[*_\s]*\Z",
+    rf"(?<!\s){_RULE}"
+    r"(?:\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
+    r"|(?:出典|参考|引用|脚注|情報)(?:文献|資料|情報|元|源|一覧)?)[*_ \t]*[:：]?)?[*_\s]*\Z",
     re.IGNORECASE,
 )
 
@@ -145,7 +147,7 @@ class CitedAnswer:
             mark = self._marker.last_mark()
         self._held += rest
         heading = _LIST_OF_SOURCES.search(self._held) if self._footnotes.lists_footnotes else None
-        if heading:
+        if heading and heading[0]:
             self._held = self._held[: heading.start()]
             mark = ""
         answer = plain_answer(self._held)
@@ -175,12 +177,13 @@ class CitedAnswer:
         """Return whether to show an answer that has ended: it cites, or the sources support its sentences."""
         if text in ("", *NOT_FOUND.values()):
             return False
-        if self._footnotes.cites or not self._checked:
+        if not self._checked:
             return True
         sentences = [text[start:end] for start, end in sentences_of(text, self._question)]
-        if all(says_what_is_missing(sentence, self._question) for sentence in sentences):
+        claims = [sentence for sentence in sentences if not claims_nothing(sentence)]
+        if claims and all(says_what_is_missing(claim, self._question) for claim in claims):
             return False
-        return self._are_supported(sentences)
+        return self._footnotes.cites or self._are_supported(sentences)
 
     def _are_supported(self, sentences: Sequence[str]) -> bool:
         """Return whether half of the content words are supported, each sentence's by its best source."""
@@ -203,7 +206,7 @@ class CitedAnswer:
         for start, end in sentences_of(text, self._question):
             sentence = text[start:end].strip()
             words = content_words(tokenize(without_marks(sentence)))
-            cited = footnotes.of(sentence)
+            cited = footnotes.of(sentence, text[start + len(sentence) :])
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
                 units = supporting(words, source.units)

@@ -47,6 +47,16 @@ def says_what_is_missing(sentence: str, question: str = "") -> bool:
     return bool(_MISSING.search(text)) and not _ADDS.search(_BEGINNING.sub("", text))
 
 
+def claims_nothing(sentence: str) -> bool:
+    """Return whether a sentence only asks the reader something, or is a courtesy ("I hope this helps!").
+
+    Args:
+        sentence: A sentence of an answer, without footnotes.
+    """
+    text = unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
+    return bool(_ASKS.search(text) or (_COURTESY.match(text) and not _NUMBER.search(text)))
+
+
 def _is_assent_ja(text: str, question: str) -> bool:
     if _ASSENT_JA.fullmatch(text):
         return True
@@ -95,6 +105,26 @@ _ASSENT_JA = re.compile(
 _YES_OR_NO_JA = re.compile(_YES_JA)
 _NAME_JA = re.compile(r"[々一-鿿]+|[ァ-ヺー]+|[A-Za-z]+|\d+")
 _REPEATED_JA = re.compile(rf"(?:{_YES_JA}|{_PREDICATE_JA}|{_ENDING_JA}|[えけげべめぎちびみ])*")
+
+_ASKS = re.compile(r"[?？][\"'”’」』)）\s]*\Z|か。?\Z")
+_COURTESY = re.compile(
+    r"""(?:(?:and|so|please|just|of\ course)\b,?\ )*(?:
+      let\ me\ know\b | feel\ free\ to\ (?:ask|reach|let) | (?:good\ luck|congratulations|congrats)\b
+    | i(?:\ do)?\ hope\ (?:this|that|it|you)\b | you(?:['’]re|\ are)\ (?:very\ )?welcome\b
+    | (?:i(?:['’]m|\ am|['’]d\ be)\ )?(?:happy|glad)\ to\ (?:help|hear|assist)\b
+    | (?:i(?:['’]m|\ am)\ )?(?:(?:so|very|really|truly)\ )?sorry\ (?:for\ your|to\ hear)\b
+    | (?:my\ )?(?:\w+\ )?condolences\b
+    | if\ you\ (?:have|need)\ (?:(?:any|some|more|other|further|additional)\ )*
+      (?:questions?|details?|help|information|anything)\b
+    | i\ (?:can|could)\ also\b.*\bif\ you\b
+    | (?:say|tell\ me|specify|clarify|confirm)\ (?:which|what|whether|if|your\ question)\b
+    | (?:based\ on\ the\ \w+,\ )?here(?:['’]s|\ is|\ are)\ (?:a|an|the|my|some|what)\b)
+    | (?:(?:他|ほか)に|さらに|もし|また|何か|ご不明|ご質問|ご?必要)[^。]{0,30}
+      (?:(?:お知らせ|お尋ね|お聞き|お申し付け|教えて|聞いて)ください|お気軽にどうぞ)
+    | (?:どの|どちら|どれ|いつ|何の|具体的)[^。]{0,30}(?:教えて|お知らせ|ご指定)[^。]{0,6}ください
+    | お役に立て | (?:\w{0,8}、)?(?:ご愁傷|お悔やみ|ご冥福) | (?:\w{1,8})?おめでとう | 以上です""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 _TEXTS = (
     r"(?:documents?|documentation|sources?|texts?|passages?|excerpts?|context|handbook"

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from llama_pack_densex.answering.claims import is_assent, says_what_is_missing
+from llama_pack_densex.answering.claims import claims_nothing, is_assent, says_what_is_missing
 from llama_pack_densex.answering.phrases import CUT_OFF, NO_SOURCE, UNVERIFIED, in_language
 from llama_pack_densex.answering.sources import Source
 from llama_pack_densex.text.plain import LIST_MARKER
@@ -24,24 +24,32 @@ SUPPORTED = 0.5
 
 _NUMBERS = r"\\?[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
 # The lookbehind keeps matches from starting within white space, which would be slow if there is much of it.
-_FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")
+_FOOTNOTE = re.compile(rf"(?<!\s)\s*(?P<asked>{_NUMBERS}|\[\^\d*\Z)")
 # Forms that models write instead: a[1] at the end of a sentence, [1] or 【1†…】 within it
 _LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
 _OTHER_FORMS = (
     rf"(?<=[^\s`])[ \t]*[\[【［]{_LISTED}[\]】］](?=[ \t]*(?:[.。!?！？\n\[]|\Z))"
     rf"|(?:(?<=[^\s`])[ \t]+|(?<=[^\s`A-Za-z_]))[\[【［]{_LISTED}[\]】］](?![A-Za-z0-9_(`])"
 )
-_CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
+# A line that begins with a footnote: a sentence, or an entry of a list of footnotes
+_LINE_START = r"\n[ \t]*(?:(?:[-*+]|\d{1,2}[.)])[ \t]+)?"
+_LED = (
+    rf"(?P<before>(?<!\s)\s*{_LINE_START})"
+    r"\[\^(?P<number>\d{1,9})\](?P<colon>:?)"
+    r"(?P<rest>(?:[ \t]*\[\^\d+\])*[^\n\[]*[^\W_](?:[^\n]*\S)?)"
+)
+_CITED = re.compile(f"{_LED}|{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
 _MARKS = map(
     re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()]
 )
+_NOTES = re.compile(_NUMBERS)
 _AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the sentence before it
-_DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
-_DEFINITION = re.compile(_DEFINED)
 # The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
 # has arrived: what follows may be a footnote, the end of the sentence, or the beginning of the next one.
 _PIECES = re.compile(
-    rf"{_DEFINED}|[\[【［]\s*[\^＾][^\]】］\n]{{0,40}}(?:[\]】］]|\Z)"
+    rf"(?P<line>{_LINE_START}\[\^\d+\](?:[^\n]*\S)?)(?=[ \t]*\n)|{_LINE_START}\[\^\d+\][^\n]*"
+    rf"|\n[ \t]*\d{{1,2}}[.)]?[ \t]*(?:\[\^?\d*)?\Z"
+    r"|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -49,6 +57,9 @@ _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # o
 _ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
 # a heading, or "They are:"
 _STATES_NOTHING = re.compile(r"\A\s*#|[:：][\s*_]*\Z")
+_TITLE = re.compile(r"\s*(?:(\*\*|__)[^\n]*[^\n.!?。！？]\1|【[^\n】]*】|[■◆][^\n。]*)\s*")
+_FURTHEST = 1000  # characters from a sentence to footnotes in its line that count for it
+_NEXT_FOOTNOTES = re.compile(rf"[^\n]{{0,{_FURTHEST}}}?(?:\[\^\d{{1,9}}\])+")
 _INTRODUCES = re.compile(
     r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE
 )
@@ -82,11 +93,13 @@ class FootnoteFilter:
         self._other_forms = other_forms
         self._last = ""  # the last character passed on, for the lookbehinds of the patterns
         self._is_in_code = False
+        self._leads = False  # whether a sentence began with its footnote
 
     def add(self, delta: str) -> str:
         """Add the next delta, and return the text that cannot be part of a footnote any more."""
         self.pending += delta
-        ends = [piece.end() for piece in _PIECES.finditer(self.pending) if piece[0].isalnum()]
+        pieces = _PIECES.finditer(self.pending)
+        ends = [piece.end() for piece in pieces if piece["line"] or piece[0].isalnum()]
         # a full stop may follow the last one
         ready = max((end for end in ends if end < len(self.pending)), default=0)
         text = self.pending[:ready]
@@ -100,18 +113,19 @@ class FootnoteFilter:
         return self._clean(text)
 
     def _clean(self, text: str) -> str:
-        text, definitions = _DEFINITION.subn("", strip_surrogates(text))
-        self.lists_footnotes |= bool(definitions)
-        cleaned = _CITED.sub(self._shown_form, self._last + text)[len(self._last) :]
+        text = self._last + strip_surrogates(text)
+        cleaned = _CITED.sub(self._shown_form, text)[len(self._last) :]
         self._last = (self._last + cleaned)[-1:]
         self._is_in_code ^= bool(cleaned.count("`") % 2)
         return cleaned
 
     def _shown_form(self, match: re.Match[str]) -> str:
         """Return a footnote in the form to show, or nothing if it is invalid."""
+        if match["number"]:
+            return self._shown_line(match)
         digits = re.findall(r"\b\d{1,9}\b", unicodedata.normalize("NFKC", match[0]).strip())
         numbers = dict.fromkeys(map(int, digits))
-        if match[1]:
+        if match["asked"]:
             self._other_forms = False
         elif not self._is_footnote(match, numbers):
             return match[0]
@@ -120,6 +134,22 @@ class FootnoteFilter:
             return ""
         self.cites = True
         return separator(match.string[: match.start()], match[0]) + footnotes
+
+    def _shown_line(self, match: re.Match[str]) -> str:
+        """Return a line that begins with a footnote; without it if it is an entry of a list of footnotes."""
+        source = self._sources.get(int(match["number"]))
+        rest = match["rest"]
+        is_entry = match["colon"] and (not source or (self.cites and not self._leads))
+        if is_entry or (source and source.is_named_by(rest)):
+            self.lists_footnotes = True
+            return ""
+        footnote = ""
+        if source:
+            self._other_forms = False
+            self._leads = True
+            self.cites = True
+            footnote = f"[^{source.number}]"
+        return match["before"] + footnote + _CITED.sub(self._shown_form, rest)
 
     def _is_footnote(self, match: re.Match[str], numbers: Collection[int]) -> bool:
         """Return whether brackets in another form are a footnote, not code or a quotation from a source."""
@@ -148,8 +178,9 @@ class SentenceMarker:
         self._footnotes = SentenceFootnotes(sources)
         self._question = question
         self._mark = in_language(NO_SOURCE, question, language)
-        self._last_sentence = ""  # it may go on
-        self._unparsed = ""  # text that arrived since that was parsed
+        self._text = ""  # from the first sentence that may go on, or be cited later in its line
+        self._shown = 0  # characters of it that were returned
+        self._unparsed = ""  # text that arrived since it was parsed
 
     def add(self, text: str, ahead: str = "", is_last: bool = False) -> str:
         """Add text, and return text to show, with marks after the sentences that have ended.
@@ -160,48 +191,67 @@ class SentenceMarker:
             is_last: Whether this is the end; the mark of the last sentence is `last_mark`.
         """
         self._unparsed += text
-        is_enough = is_last or len(self._unparsed) >= len(self._last_sentence) // _GROWTH_PARTS
+        is_enough = is_last or len(self._unparsed) >= len(self._text) // _GROWTH_PARTS
         if not self._unparsed or not is_enough:
             return ""
-        shown = len(self._last_sentence)
-        self._last_sentence += self._unparsed
+        self._text += self._unparsed
         self._unparsed = ""
-        *ended, (last, _) = self._whole_sentences(ahead)
         marked = ""
+        *ended, (last, _) = self._whole_sentences(ahead)
         for start, end in ended:
-            place = max(start + len(self._last_sentence[start:end].rstrip()), shown)
-            sentence = self._last_sentence[start:place]
-            mark = self._mark_of(sentence)
-            marked += self._last_sentence[shown:place] + mark
-            shown = place
+            place = max(start + len(self._text[start:end].rstrip()), self._shown)
+            following = self._text[place : place + 2 * _FURTHEST]
+            sentence = self._text[start:place]
+            if not is_last and self._may_be_cited_later(sentence, following):
+                marked += self._text[self._shown : place]
+                self._text = self._text[start:]
+                self._shown = place - start
+                return marked
+            mark = self._mark_of(sentence, following)
+            marked += self._text[self._shown : place] + mark
+            self._shown = place
             if self.begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
-                self.begins_cited = bool(_ENDS_CITED.search(sentence))
-        marked += self._last_sentence[shown:]
-        self._last_sentence = self._last_sentence[last:]
+                self.begins_cited = self._begins_answer(sentence)
+        marked += self._text[self._shown :]
+        self._text = self._text[last:]
+        self._shown = len(self._text)
         return marked
+
+    def _may_be_cited_later(self, sentence: str, following: str) -> bool:
+        """Return whether a sentence without a footnote is on a line that may still get one."""
+        is_near = len(following) < 2 * _FURTHEST
+        is_open = is_near and "\n" not in following and not _FOOTNOTE.search(following)
+        return is_open and self._mark_of(sentence) != ""
 
     def last_mark(self) -> str:
         """Return the mark of the last sentence, once the answer has ended; empty if it needs none."""
-        return self._mark_of(self._last_sentence)
+        return self._mark_of(self._text)
 
     def _whole_sentences(self, ahead: str) -> list[Span]:
         """Return the spans of the sentences so far; all but the last have ended."""
         sentences = sentences_of(
-            self._last_sentence + ("." if ahead.startswith(".") else ""), self._question
+            self._text + ("." if ahead.startswith(".") else ""), self._question
         )
         for place, (start, end) in enumerate(sentences):
             # an open code block may go on
-            if _FENCE.fullmatch(self._last_sentence[start:end].strip()):
+            if _FENCE.fullmatch(self._text[start:end].strip()):
                 return sentences[: place + 1]
         return sentences or [(0, 0)]
 
-    def _mark_of(self, sentence: str) -> str:
+    def _begins_answer(self, sentence: str) -> bool:
+        missing = says_what_is_missing(plain_answer(sentence), self._question)
+        return bool(_ENDS_CITED.search(sentence)) and not missing
+
+    def _mark_of(self, sentence: str, following: str = "") -> str:
         """Return the mark of a sentence that has ended; empty if it needs none."""
         if not any(map(str.isalnum, sentence)):
             return ""
-        if self._footnotes.of(sentence) or _STATES_NOTHING.search(sentence):
+        if self._footnotes.of(sentence, following) or _STATES_NOTHING.search(sentence):
             return ""
-        if says_what_is_missing(plain_answer(sentence), self._question):
+        if _TITLE.fullmatch(sentence) and following.strip():
+            return ""
+        plain = plain_answer(sentence)
+        if claims_nothing(plain) or says_what_is_missing(plain, self._question):
             return ""
         return separator(sentence) + self._mark
 
@@ -209,23 +259,33 @@ class SentenceMarker:
 class SentenceFootnotes:
     """Finds the sources of an answer's sentences, one sentence after the other.
 
-    The footnotes of a line that introduces a list, a table or code also count for what is below it, if their
-    sources contain half of its words and all of its numbers.
+    A sentence without a footnote has those of the next sentence in its line that has any, and a list, a table
+    or code also those of the line that introduces it, if their sources contain half of its words and all of
+    its numbers.
     """
 
     def __init__(self, sources: Mapping[int, Source]) -> None:
         self._sources = sources
         self._lent: list[Source] = []
 
-    def of(self, sentence: str) -> list[Source]:
-        """Return the sources of the next sentence."""
-        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", sentence)))
-        own = [self._sources[number] for number in numbers if number in self._sources]
+    def of(self, sentence: str, following: str) -> list[Source]:
+        """Return the sources of the next sentence.
+
+        Args:
+            sentence: The sentence.
+            following: The text after it.
+        """
+        own = self._cited_in(sentence)
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):
             self._lent = own if _INTRODUCES.search(plain) else []
-            return own
-        return own or (self._lent if _are_supported(plain, self._lent) else [])
+        later = _NEXT_FOOTNOTES.match(following)
+        lent = [*self._lent, *self._cited_in(later[0] if later else "")]
+        return own or (lent if _are_supported(plain, lent) else [])
+
+    def _cited_in(self, text: str) -> list[Source]:
+        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", text)))
+        return [self._sources[number] for number in numbers if number in self._sources]
 
 
 def _are_supported(text: str, sources: Sequence[Source]) -> bool:
@@ -273,10 +333,8 @@ def sentences_of(text: str, question: str) -> list[Span]:
     plain = ""
     places: list[int] = []  # for each character of the plain text, its offset in the text
     last = 0
-    for start, end in [
-        *(note.span() for note in _AFTER_SENTENCE.finditer(text)),
-        (len(text), len(text)),
-    ]:
+    notes = [note.span() for note in _AFTER_SENTENCE.finditer(text) if not _leads(note)]
+    for start, end in [*notes, (len(text), len(text))]:
         places += range(last, start)
         plain += text[last:start]
         last = end
@@ -291,6 +349,15 @@ def sentences_of(text: str, question: str) -> list[Span]:
             start = sentences.pop()[0]
         sentences.append((start, end))
     return sentences
+
+
+def _leads(note: re.Match[str]) -> bool:
+    """Return whether a footnote begins a line, and so belongs to the sentence after it."""
+    before = note.string[: note.start()].rpartition("\n")[2]
+    after = note.string[note.end() :].partition("\n")[0]
+    return not any(map(str.isalnum, _MARKER.sub("", before.lstrip()))) and any(
+        map(str.isalnum, _NOTES.sub("", after))
+    )
 
 
 def _sentence_starts(text: str) -> list[int]:

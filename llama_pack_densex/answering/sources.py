@@ -80,6 +80,11 @@ class Source:
         """The title, the context and the text."""
         return f"{self.title}\n{self.context}{self.text}"
 
+    def is_named_by(self, text: str) -> bool:
+        """Return whether a text is nothing but a name of the source: its title, section, document, page."""
+        name = f"{self.title} {self.section} {self.page} {self.document}"
+        return {*tokenize(text)} <= {*tokenize(name)}
+
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
         """Return the source as JSON, with the propositions that support an answer.
 

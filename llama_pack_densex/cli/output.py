@@ -92,11 +92,13 @@ def print_error(error: Exception) -> None:
 
 
 def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") -> None:
-    """Print text wrapped to the console's width, without terminal control sequences; or an empty line."""
+    """Print text wrapped to the console's width, without terminal control sequences; or an empty line.
+
+    A text that begins with the bullet gets no second one.
+    """
     console = stdout()
-    console.print(
-        Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True
-    )
+    lines = hang(plain(text).removeprefix(bullet), console.width, indent, bullet)
+    console.print(Text(lines, style=style), soft_wrap=True)
 
 
 def write_list(items: Iterable[str], style: str = "", indent: int = 0) -> None:

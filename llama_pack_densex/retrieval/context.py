@@ -29,6 +29,7 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.links import readable_text
+from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import CJK, tokenize
 
@@ -86,7 +87,7 @@ OF_LEAD_IN = 8
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
 _BULLET = re.compile(r"[-*+]\s+")
 _EMPHASISED = re.compile(
-    r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)",
+    r"(?:>\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)",
 )
 _PREDICATE = re.compile(
     r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b",
@@ -416,8 +417,10 @@ def says_nothing(text: str) -> bool:
     """Return whether a unit says nothing without the text around it.
 
     Tags, link labels, emphasised headings, lines that introduce a list, congratulations and "see here" say
-    nothing. A unit with a number always says something.
+    nothing. A unit with a number, other than a list's, always says something.
     """
+    marker = LIST_MARKER.match(text.strip())
+    text = text.strip()[marker.end() if marker else 0 :]
     bare = _MARKUP.sub(" ", readable_text(text)).strip()
     if any(map(str.isdigit, bare)):
         return False
@@ -425,7 +428,7 @@ def says_nothing(text: str) -> bool:
         return count_words(bare) < OF_LEAD_IN
     if _COURTESY.fullmatch(bare):
         return True
-    is_label = count_words(bare) < LEAST_WORDS or bool(_EMPHASISED.fullmatch(text.strip()))
+    is_label = count_words(bare) < LEAST_WORDS or bool(_EMPHASISED.fullmatch(text))
     return is_label and not _PREDICATE.search(bare)
 
 

@@ -51,9 +51,9 @@ _TAG = re.compile(
 )
 # Inline code; with "`_" at its end it is a reStructuredText link.
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)(?:.|\n(?!\s*\n)){1,500}?(?<!`)\1(?![`_])")
-_MARKS_IN_CODE = "<>[]()~&\\"
+_MARKS_IN_CODE = "<>[]()~&\\:"
 # noncharacters, which no text has
-_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6\ufde7\ufde8"
+_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6\ufde7\ufde8\ufde9"
 _HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
 _SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
 _WRITTEN_TAG = re.compile(
@@ -104,7 +104,7 @@ def searchable_text(text: str) -> str:
 
     A bare URL is shortened to its host. Text that is struck out (`~~`, `<del>`), HTML comments and tags are
     removed, and so are pictures that are links, such as badges; escapes (`file\\_name`, `AT&amp;T`) are
-    resolved. Inline code (`<br>`) stays as it is.
+    resolved. Inline code (`<br>`, `https://api.example.com/v2`) stays as it is.
 
     Args:
         text: Any text, Markdown or plain.

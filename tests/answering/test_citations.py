@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -166,7 +167,15 @@ def test_what_is_missing_needs_no_source_but_what_is_added_to_it_does(
 
 
 @pytest.mark.parametrize(
-    "reply", ["The documents do not say how much it costs.", "文書に料金の記載はありません。"]
+    "reply",
+    [
+        "The documents do not say how much it costs.",
+        "The documents do not say how much it costs.[^1][^2]",
+        "The documents do not say who paid.[^1] The documents do not mention a price.[^1]",
+        "I could not find that in the documents. Let me know if you have other questions!",
+        "文書に料金の記載はありません。",
+        "文書に料金の記載はありません。[^2]他にご質問があればお知らせください。",
+    ],
 )
 def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> None:
     question = MAY_I if reply.isascii() else MAY_I_JA
@@ -200,6 +209,47 @@ def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
 
 @pytest.mark.parametrize("pieces", [1, 3, 10**6])
 @pytest.mark.parametrize(
+    "text",
+    [
+        "The Akashi Bridge has a main span. It is 1,991 metres long and opened in 1998.[^1]",
+        f"The bridge opened in 1889.{NONE} Its main span is 1,991 metres long.[^1]",
+        "- Its main span is 1,991 metres long. It opened in 1998.[^1]\n- It opened in 1998.[^1]",
+        f"The Akashi Bridge opened in 1998.{NONE}\n\nIts main span is long.[^1]",
+        f"It opened in 1998.[^1] The bridge opened.{NONE}",
+    ],
+)
+def test_a_sentence_takes_the_next_footnotes_of_its_line_if_their_sources_support_it(
+    text: str, pieces: int
+) -> None:
+    assert written(text.replace(NONE, ""), MAY_I, pieces) == text
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (MAY_I, "**The bridge, 5 April 1998**\n\nIt opened in 1998.[^1]"),
+        (
+            MAY_I,
+            "Sorry to hear that. It opened in 1998.[^1] Which one do you mean? I hope this helps!",
+        ),
+        (MAY_I, "It opened in 1998.[^1]\n\nPlease let me know if you have more questions."),
+        (MAY_I, f"It opened in 1998.[^1] Please tell the keeper.{NONE}\n\n**5 euros**{NONE}"),
+        (MAY_I, f"It opened in 1998.[^1] **It was painted red.**{NONE}\nI hope it costs 5.{NONE}"),
+        (MAY_I_JA, "【橋】\n1998年に開通した。[^2]どの橋のことか教えてください。"),
+        (MAY_I_JA, "1998年に開通した。[^2]ほかにご不明な点があればお知らせください。"),
+        (MAY_I_JA, f"1998年に開通した。[^2]人事部にお知らせください。{NONE_JA}"),
+    ],
+)
+def test_titles_questions_and_courtesies_need_no_source(
+    question: str, text: str, pieces: int
+) -> None:
+    reply = text.replace(NONE, "").replace(NONE_JA, "")
+    assert written(reply, question, pieces) == text
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
     "listed",
     [
         "Sources:\n[^1]: The bridge\n[^2]: 橋",
@@ -207,10 +257,51 @@ def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
         "## References\n\n[^1]: The bridge\n",
         "出典：\n[^2]: 橋",
         "### 参考文献\n\n[^2]: 橋",
+        "---\n**Sources**\n[^1]: The bridge",
     ],
 )
 def test_a_list_of_sources_goes_with_its_heading(listed: str, pieces: int) -> None:
     assert written(f"It opened in 1998.[^1]\n\n{listed}", MAY_I, pieces) == "It opened in 1998.[^1]"
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("[^1]: It opened in 1998.", "[^1] It opened in 1998."),
+        (
+            "Found:\n[^1]: It opened in 1998.\n[^2]: Its lamp turns.",
+            "Found:\n[^1] It opened in 1998.\n[^2] Its lamp turns.",
+        ),
+        (
+            "- [^1] It opened in 1998.\n- [^2] Its lamp turns.\n\n[^1][^2]",
+            "- [^1] It opened in 1998.\n- [^2] Its lamp turns.[^1][^2]",
+        ),
+        (
+            "It opened in 1998.[^1]\n\n---\n- [^1] bridge.md\n- [^2] light.md",
+            "It opened in 1998.[^1]",
+        ),
+        ("It opened in 1998.[^1]\n\nSources\n1. [^1] bridge.md", "It opened in 1998.[^1]"),
+        (
+            "1. [^1] It opened in 1998.\n2. [^2] Its lamp turns.",
+            "1. [^1] It opened in 1998.\n2. [^2] Its lamp turns.",
+        ),
+    ],
+)
+def test_a_line_that_begins_with_its_footnote_is_a_sentence_or_names_a_source(
+    reply: str, text: str, pieces: int
+) -> None:
+    named = [
+        replace(source, document=document)
+        for source, document in zip(sources(BRIDGE, LIGHT), ["bridge.md", "light.md"], strict=True)
+    ]
+    cited = CitedAnswer(QUESTION, named)
+    shown = [cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces)]
+    assert "".join(shown) + cited.close() == text
+    footnotes = [sentence["footnotes"] for sentence in cited.metadata()["sentences"]]
+    assert [numbers[0] for numbers in footnotes if numbers] == [
+        int(number) for number in re.findall(r"(?m)^(?:- |\d\. )?\[\^(\d)\]", text) or [1]
+    ]
 
 
 CODE, TABLE = (

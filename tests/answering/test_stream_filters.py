@@ -27,7 +27,7 @@ SOURCES = {
         ),
         (["It turns.[^", "9] It opened"], ["It turns", ". It opene"], "d"),
         (["1998年です［＾", "１］。灯台"], ["1998年です", "[^1]。灯"], "台"),
-        (["It turns.[^2]\n\n[^2]: a light\n", "x"], ["It turns", ""], ".[^2]\n\nx"),
+        (["It turns.[^2]\n\n[^2]: a light\n", "x"], ["It turns.[^2]", ""], "\nx"),
         (["It turns [2", "]."], ["It turns", ""], "[^2]."),
     ],
 )
@@ -44,8 +44,14 @@ def test_footnotes_are_passed_on_once_they_are_whole_and_those_that_lead_nowhere
     [
         (
             "When?",
-            ["It turns", ". It opened", "."],
-            ["It turns", ". (no source) It opened", "."],
+            ["It turns", ".\nIt opened", "."],
+            ["It turns", ". (no source)\nIt opened", "."],
+            " (no source)",
+        ),
+        (
+            "When?",
+            ["It turns. It", " opened.", "[^1] It", " is open"],
+            ["It turns.", "", " (no source) It opened.[^1] It", " is open"],
             " (no source)",
         ),
         (
@@ -63,7 +69,7 @@ def test_footnotes_are_passed_on_once_they_are_whole_and_those_that_lead_nowhere
         ("May I?", ["Yes. ", "It opened.[^1]"], ["Yes. ", "It opened.[^1]"], ""),
     ],
 )
-def test_a_sentence_is_marked_once_the_next_one_begins(
+def test_a_sentence_is_marked_once_its_line_or_the_next_footnote_ends(
     question: str, deltas: list[str], texts: list[str], last: str
 ) -> None:
     marker = SentenceMarker(SOURCES, question)

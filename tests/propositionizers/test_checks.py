@@ -551,9 +551,25 @@ CITY_RIGHT = [
     "霧ヶ丘市の予算は532,000,000円である。",
     "霧ヶ丘市の姉妹都市はヴェローナである。",
 ]
+REPORT = Passage(
+    "In Q2 sales rose to SEK 1,284m (1,196m). The shop in Visby opens on 12 Nov. at nine, Mon–Wed only, and "
+    "its 1½ tonnes of stock are counted for 45 min every 3 wks. Rent is €5bn, power CHF 85.",
+    title="Harrow plc",
+)
+REPORT_RIGHT = [
+    "Harrow plc's sales rose to SEK 1,284 million in the second quarter, from SEK 1,196 million.",
+    "The shop in Visby opens on 12 November at nine.",
+    "The shop in Visby opens from Monday to Wednesday only.",
+    "The shop's one and a half tonnes of stock are counted for 45 minutes every three weeks.",
+    "The shop's rent is EUR 5 billion.",
+    "The shop's power costs CHF 85.",
+]
 
 
-@pytest.mark.parametrize(("passage", "propositions"), [(BRIDGE, BRIDGE_RIGHT), (CITY, CITY_RIGHT)])
+@pytest.mark.parametrize(
+    ("passage", "propositions"),
+    [(BRIDGE, BRIDGE_RIGHT), (CITY, CITY_RIGHT), (REPORT, REPORT_RIGHT)],
+)
 def test_what_is_said_in_another_form_is_grounded(
     passage: Passage, propositions: list[str]
 ) -> None:
@@ -568,6 +584,11 @@ def test_what_is_said_in_another_form_is_grounded(
         (BRIDGE, "Vera Lindqvist was of Oxford University."),
         (BRIDGE, "Harrow Bridge covers 2.5 square miles."),
         (BRIDGE, "Harrow Bridge is painted once it is warmer than 16 degrees Celsius."),
+        (REPORT, "Harrow plc's sales rose to SEK 1,284 billion in the second quarter."),
+        (REPORT, "Harrow plc's sales rose to SEK 1,284 million in the third quarter."),
+        (REPORT, "The shop in Visby opens on 12 December."),
+        (REPORT, "The shop's stock is counted for 45 hours."),
+        (REPORT, "The shop in Visby opens from Monday to Thursday only."),
         (CITY, "霧ヶ丘市は昭和六十年に発足した。"),
         (CITY, "霧ヶ丘市は三町六村が合併して発足した。"),
         (CITY, "霧ヶ丘市には約九十カ所の温泉がある。"),
@@ -786,6 +807,10 @@ def test_what_is_struck_out_is_not_said() -> None:
     "text",
     [
         "Welcome to Harrow Club!",
+        "Hi Ms Brandt,",
+        "Kind regards",
+        "Q: Does it cost anything?",
+        "Q. 会費はいくらですか。",
         "Thank you for your interest.",
         "[getsentry.com]",
         "- [Rules](/rules)",
@@ -811,6 +836,20 @@ def test_what_greets_asks_announces_or_leads_elsewhere_states_nothing(text: str)
     fact = "The hall opens at nine." if text.isascii() else "会館は9時に開く。"
     passage = Passage(f"{text}\n\n{fact}", title="Harrow Club")
     assert check_propositions(passage, [fact]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "proposition"),
+    [
+        ("1. **Fees.** Adults pay 9 euros.\n2. Pets. Dogs stay outside.", "Adults pay 9 euros."),
+        ("1. **Fees.** Adults pay 9 euros.\n2. Dogs stay outside.", "Adults pay 9 euros."),
+        ("1. 会費について。会費は9ユーロである。\n2. 夏祭り。7月に開く。", "会費は9ユーロである。"),
+        ("2.1 Adults pay 9 euros.\n2.2 Dogs stay outside.", "Adults pay 9 euros."),
+    ],
+)
+def test_the_name_or_number_of_an_item_need_not_be_said(text: str, proposition: str) -> None:
+    findings = check_propositions(Passage(text), [proposition])
+    assert [finding.kind for finding in findings] == ["coverage"]  # of the second item
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_a_sentence_does_not_stand_beside_its_propositions_where_the_passages_fo
     [
         "</details>", "[getsentry.com]", "**Important information**", "Congratulations!",
         "Read more here.", "Bring these things:", "**重要な情報**", "おめでとうございます！",
-        "詳細はこちらをご覧ください。", "手順：",
+        "詳細はこちらをご覧ください。", "手順：", "3. **Budget.**", "② 予算",
     ],
 )  # fmt: skip
 def test_a_unit_that_says_nothing_is_no_fact_beside_others(text: str) -> None:
@@ -233,7 +233,7 @@ def test_a_unit_that_says_nothing_is_no_fact_beside_others(text: str) -> None:
     [
         "Port: 8080", "Error E04", "**Refunds are paid within a week**",
         "Thanks to the pump, the dock stays dry.", "**返金は一週間以内**",
-        "上限は5万円", "灯火は赤い。", "連絡先：経理部の佐伯",
+        "上限は5万円", "灯火は赤い。", "1. 5 days", "連絡先：経理部の佐伯",
     ],
 )  # fmt: skip
 def test_a_short_unit_that_says_something_is_a_fact(text: str) -> None:

@@ -54,6 +54,7 @@ def test_words_stay_and_targets_go(text: str, searched: str) -> None:
         "Write `~~text~~` to strike it out.",
         "取り消しは`<del>`で始まり`</del>`で終わる。",
         "Use `<tr>` for a row, ``List<A>`` for a list, `<!--` and `-->` for comments, `[text](url)`.",
+        "The address is `https://api.example.com/v2`.",
         "metadata: none",
         "1〜3日、約~5個",
     ],

@@ -39,7 +39,8 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
     findings = []
     followers = [*sentences[1:], ""]
     for region, sentence, following in zip(comparison.segments, sentences, followers, strict=False):
-        if region.kind != "sentence" or states_nothing(sentence, following):
+        goes_on = following != "" and "\n" not in passage[region.end :].partition(following)[0]
+        if region.kind != "sentence" or states_nothing(sentence, following, goes_on):
             continue
         missing = ""
         if sentence in covered:
@@ -53,24 +54,33 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
     return findings
 
 
-def states_nothing(sentence: str, following: str) -> bool:
+def states_nothing(sentence: str, following: str, goes_on: bool = False) -> bool:
     """Return whether a sentence or list item decorates, greets, asks, announces or points elsewhere.
 
     Args:
         sentence: The sentence as written.
         following: The sentence after it.
+        goes_on: Whether its line goes on with that, as in "1. **Budget.** It was ...".
     """
     shown = _TEMPLATE.sub("", sentence)
     if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))):
         return True
-    words = searchable_text(shown).strip()
-    marker = LIST_MARKER.match(words)
-    words = words[marker.end() :] if marker else words
-    is_before_list = marker is None and LIST_MARKER.match(following) is not None
+    marked_words = searchable_text(shown).strip()
+    words = _without_marker(marked_words)
+    is_item = words != marked_words
+    is_before_list = not is_item and LIST_MARKER.match(following) is not None
     if _NOTHING.search(words) or (is_before_list and _BELOW.search(words)):
         return True
-    is_heading = is_before_list or _MARKED.fullmatch(sentence.strip()) is not None
-    return is_heading and not _SENTENCE_END.search(words)
+    is_marked = _MARKED.fullmatch(_without_marker(sentence.strip())) is not None
+    if (is_item or is_marked) and goes_on and _NAME_OF_ITEM.fullmatch(words):
+        return True
+    return (is_before_list or is_marked) and not _SENTENCE_END.search(words)
+
+
+def _without_marker(sentence: str) -> str:
+    """Return a sentence without what marks it as an item, a clause ("2.1") or a question ("Q.")."""
+    marker = LIST_MARKER.match(sentence) or _CLAUSE.match(sentence)
+    return sentence[marker.end() :] if marker else sentence
 
 
 class _Terms:
@@ -91,8 +101,7 @@ class _Terms:
 
     def missing_in(self, sentence: str) -> Iterator[str]:
         """Yield the numbers and names of a sentence that occur in no proposition, each only once."""
-        marker = LIST_MARKER.match(sentence)
-        text = taken_apart(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
+        text = taken_apart(_TEMPLATE.sub("", _without_marker(sentence)))
         yield from self._missing_numbers(text)
         yield from self._missing_names(text)
 
@@ -137,10 +146,15 @@ _GLOSSED = re.compile(r"(\w+) ?\(\Z")
 # templates of Hugo and Jinja, and attributes in Markdown
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")
 _LETTER = re.compile(r"[^\W_]")
+_CLAUSE = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})+ +(?=[A-Z]|[^\x00-\x7f])|[QA]\d{0,2}[.:．：])\s*")
+_NAME_OF_ITEM = re.compile(
+    rf"\W*(?:{_LATIN}+(?: {_LATIN}+){{0,2}}|[^\W\d]{{1,6}}|[^\W\d]{{1,12}}について)[.。]?\W*(?<!:)",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
 # wholly bold, italic or in tags: a heading without heading markup
 _MARKED = re.compile(
-    r"(?:[-*+] +)?(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)",
+    r"(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)",
     re.DOTALL,
 )
 _BELOW = re.compile(r"以下|次の|\b(?:following|below)\b", re.IGNORECASE)
@@ -149,7 +163,7 @@ _LINK = re.compile(
     r"(?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])?"
 )
 _ANNOUNCES = r"[:：]\W*$|\bas follows\W*$|(?:以下|次)の(?:通り|とおり|よう)"
-_ASKS = r"[?？][\W_]*$"
+_ASKS = r"[?？][\W_]*$|(?:です|ます|でしょう)か。?$"
 _LEADS_ELSEWHERE = (
     r"^\W*(?:詳細|詳しく|くわしく)(?:は|に(?:ついて|関して)は?|を)|^\W*(?:関連|参考|参照)\w{0,5}[:：]"
     r"|^\W*\w{0,12}は?(?:こちら|ここ)\W*$|^\W*(?:read|learn|find out) more\b|^\W*click here\b"
@@ -159,7 +173,9 @@ _LEADS_ELSEWHERE = (
 )
 _GREETS = (
     r"^\W*(?:ようこそ|こんにち[はわ]|おめでとう|お疲れ|ありがとう)|(?:ありがとうございま\w+|よろしくお願い\w*)\W*$"
-    r"|^\W*(?:welcome(?: to\b|\W*$)|(?:hello|hi)(?=\W*$|[,!])|dear [\w ]+,$|thank you\b|thanks\b(?! to\b)"
-    r"|congratulations\b|good luck\b)"
+    r"|^\W*(?:welcome(?: to\b|\W*$)|(?:hello|hi)(?=\W*$|[,!])|(?:hello|hi|dear) [\w ]{1,40},$"
+    r"|thank you\b|thanks\b(?! to\b)"
+    r"|congratulations\b|good luck\b"
+    r"|(?:best(?: regards| wishes)?|(?:kind )?regards|sincerely(?: yours)?|cheers)\W*$)"
 )
 _NOTHING = re.compile("|".join((_ANNOUNCES, _ASKS, _LEADS_ELSEWHERE, _GREETS)), re.IGNORECASE)

@@ -242,9 +242,10 @@ _SMALL = (
     rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(_NUMBER_WORDS, reverse=True))})"
 )
 _SCALE = "(?:[ -](?:dozen|hundred|hundredth|thousand|million|billion|trillion))+"
-# "one hundred and two hundred" are two numbers, and 7-Eleven has none
+# "one hundred and two hundred" are two numbers, and 7-Eleven has none; "5 million" is in figures
 _SPELLED = re.compile(
-    rf"(?<!\d-)\b{_SMALL}(?:{_SCALE}(?:(?: and (?!\w+ hundred)| ){_SMALL})?)*(?: and a half)?\b",
+    rf"(?<!\d-)\b(?!(?<=\d )(?:dozen|hundred|thousand|million|billion|trillion))"
+    rf"{_SMALL}(?:{_SCALE}(?:(?: and (?!\w+ hundred)| ){_SMALL})?)*(?: and a half)?\b",
     re.IGNORECASE,
 )
 _LATER = re.compile(
@@ -297,11 +298,11 @@ yen yen|円
 dollar dollars?|ドル
 pound pounds?|lbs?|ポンド
 euro euros?|ユーロ
-hour hours?|時間
-minute minutes?|分間?
-second seconds?|秒間?
-week weeks?|週間?
-year years?
+hour hours?|hrs?|h|時間
+minute minutes?|mins?|分間?
+second seconds?|secs?|秒間?
+week weeks?|wks?|週間?
+year years?|yrs?
 month months?|[かカヶヵケ]月
 century centur(?:y|ies)|世紀
 date (?:of )?{MONTH}
@@ -316,5 +317,7 @@ _UNIT = re.compile(
     + ")(?![a-z])"
 )
 _UNIT_BEFORE = re.compile(
-    rf"(?:(?P<dollar>\$)|(?P<pound>£)|(?P<euro>€)|(?P<yen>¥)|(?P<date>{MONTH} ))\Z"
+    r"(?:(?P<dollar>\$)|(?P<pound>£)|(?P<euro>€)|(?P<yen>¥)"
+    r"|\b(?P<money>(?:AUD|BRL|CAD|CHF|CNY|CZK|DKK|HUF|INR|KRW|NOK|PLN|SEK) ?)"
+    rf"|(?P<date>{MONTH} ))\Z"
 )
