@@ -353,11 +353,10 @@ def sentences_of(text: str, question: str) -> list[Span]:
 
 def _leads(note: re.Match[str]) -> bool:
     """Return whether a footnote begins a line, and so belongs to the sentence after it."""
-    before = note.string[: note.start()].rpartition("\n")[2]
-    after = note.string[note.end() :].partition("\n")[0]
-    return not any(map(str.isalnum, _MARKER.sub("", before.lstrip()))) and any(
-        map(str.isalnum, _NOTES.sub("", after))
-    )
+    beginning = note.string[: note.start()].rpartition("\n")[2]
+    rest = note.string[note.end() :].partition("\n")[0]
+    begins_line = not any(map(str.isalnum, _MARKER.sub("", beginning.lstrip())))
+    return begins_line and any(map(str.isalnum, _NOTES.sub("", rest)))
 
 
 def _sentence_starts(text: str) -> list[int]:

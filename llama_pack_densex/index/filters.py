@@ -55,11 +55,14 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
     return keys
 
 
-def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
-    key = condition.key
+def _value_of(metadata: Mapping[str, Any], key: str) -> Any:
     if key in _DOCUMENT_ID and key not in metadata:
         key = DOCUMENT_ID_KEY
-    value = metadata.get(key)
+    return metadata.get(key)
+
+
+def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
+    value = _value_of(metadata, condition.key)
     operand: Any = condition.value
     operands = operand if isinstance(operand, list) else [operand]
     if not {str, int, float}.issuperset(map(type, operands)):

@@ -155,9 +155,7 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     may_have_tables = bool(frames or rules) or may_have_columns(text)
     flat_texts = [*_flat_texts(text_objects, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
-    boxes: Boxes = {}
-    if has_shape:  # this takes as long as everything else
-        boxes = {place: box_at(place) for place, sign in enumerate(text) if not sign.isspace()}
+    boxes = _boxes_in(text, box_at) if has_shape else {}  # takes as long as everything else
     wraps: dict[int, str] = {}
     if not fields:
         wraps = find_wraps(text, box_at, partial(_has_code_font, text_page))
@@ -184,6 +182,10 @@ def _upright_text(page: Any) -> tuple[Any, int]:
 def _have_metrics(text_objects: Sequence[Any]) -> bool:
     """Return whether most of these pieces of text have fonts that say how high their characters are."""
     return 2 * sum(map(_has_metrics, text_objects)) > len(text_objects)
+
+
+def _boxes_in(text: str, box_at: Callable[[int], Box]) -> Boxes:
+    return {place: box_at(place) for place, sign in enumerate(text) if not sign.isspace()}
 
 
 def _boxes_of(characters: Sequence[Character]) -> Boxes:

@@ -105,16 +105,16 @@ def read_subtitles(file: Path) -> Iterator[Part]:
     """Yield the lines of subtitles without times; those of one speaker are joined behind the name."""
     text = "\n".join(decode_file(file).splitlines())
     text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", text)
-    said: list[list[str]] = []
+    turns: list[list[str]] = []
     last_speaker = ""
     for line in filter(None, _NOT_SAID.sub("", text).splitlines()):
         speaker, colon, words = line.partition(": ")
         if colon and speaker == last_speaker:
-            said[-1].append(words)
+            turns[-1].append(words)
         else:
-            said.append([line])
+            turns.append([line])
             last_speaker = speaker if colon else last_speaker
-    yield Part("\n".join(on_one_line("\n".join(lines)) for lines in said))
+    yield Part("\n".join(on_one_line("\n".join(lines)) for lines in turns))
 
 
 def read_notebook(file: Path) -> Iterator[Part]:

@@ -236,16 +236,20 @@ def _links(
     for first in firsts:
         for name in names.get(first, ()):
             of_name = name.split(" ")
-            rare = [sets[token] for token in of_name if token in sets]
-            if not rare or question.weights.keys() >= {*of_name}:
-                continue
-            with_name = frozenset.intersection(*rare)
-            if not 1 < len(with_name) <= MOST_WITH_NAME:
+            with_name = _with_all(of_name, sets)
+            is_known = question.weights.keys() >= {*of_name}
+            if is_known or not 1 < len(with_name) <= MOST_WITH_NAME:
                 continue
             link = (1 - math.log(len(with_name)) / math.log(question.passages), name)
             for second in with_name - {first}:
                 links[first, second] = max(links.get((first, second), link), link)
     return links
+
+
+def _with_all(tokens: Sequence[str], rows: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    """Return the rows of the passages with all of the rare tokens; none if no token is rare."""
+    rare = [rows[token] for token in tokens if token in rows]
+    return frozenset.intersection(*rare) if rare else frozenset()
 
 
 def _best_targets(

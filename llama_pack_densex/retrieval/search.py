@@ -177,14 +177,19 @@ class UnitSearch:
         """Return the best `k` units among the nearest nodes, fetching more nodes until there are enough."""
         while True:
             nearest = self._nearest(query, limit)
-            units = [node for node in nearest if node.granularity in self._granularity]
-            if not self._of_store and units and units[0].similarity is None:
-                units = [unit._replace(similarity=unit.score) for unit in units]
+            units = self._units_among(nearest)
             nothing_left = len(nearest) < limit
             if len(units) >= k or nothing_left:
                 hits = collapse(units[:k], units if "passage" in self._granularity else ())
                 return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
             limit *= 2
+
+    def _units_among(self, nodes: Sequence[FoundNode]) -> list[FoundNode]:
+        """Return the nodes that are searched, with their similarities."""
+        units = [node for node in nodes if node.granularity in self._granularity]
+        if self._of_store or not units or units[0].similarity is not None:
+            return units
+        return [unit._replace(similarity=unit.score) for unit in units]
 
 
 def dense_weight(
