@@ -39,6 +39,12 @@ _ERRORS_OF_THE_MACHINE = (
     ("disk is full", errno.ENOSPC, DISK_IS_FULL),
     ("readonly", errno.EROFS, "an index can be searched there, but not made or changed"),
     ("locked", errno.EBUSY, "another process has been writing to it for too long; try again"),
+    (
+        "disk I/O error",
+        errno.EIO,
+        "its disk cannot be read or written: see whether a quota is used up, or a network drive has gone; "
+        "what was committed before is kept",
+    ),
 )
 _NOT_OPENED = "the system does not let the index be opened: fix that, and do not rebuild the index"
 _INODE = "inode"  # key of the note with the file's inode number; a copied file has another one
