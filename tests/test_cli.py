@@ -969,6 +969,20 @@ with session():
     assert done.stderr == "The model does not know Japanese.\nThe model does not know Korean.\n"
 
 
+def test_an_error_is_logged_each_time_as_a_server_runs_for_weeks() -> None:
+    program = """
+import logging
+from llama_pack_densex.cli.output import session
+with session():
+    for _ in range(2):
+        logging.getLogger("of.a.test").error("No answer.")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "No answer.\n" * 2
+
+
 # lines
 
 

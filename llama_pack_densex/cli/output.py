@@ -234,7 +234,7 @@ def _end_on_signals(undo: ExitStack) -> None:
 
 
 def _warn_once_and_plainly(undo: ExitStack) -> None:
-    """Log each warning once, and strip control sequences from what other packages log or warn about.
+    """Log each warning once and each error, and strip control sequences from what other packages log.
 
     Every strategy of a comparison makes a pack, and all of them would warn about the same model. Messages
     about the models that a pack chose are dropped: the commands print them themselves.
@@ -244,9 +244,9 @@ def _warn_once_and_plainly(undo: ExitStack) -> None:
 
     def is_news(record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        is_new = record.name != "llama_pack_densex.pack" and message not in logged
+        is_new = record.levelno >= logging.ERROR or message not in logged
         logged.add(message)
-        return is_new
+        return is_new and record.name != "llama_pack_densex.pack"
 
     handler.addFilter(is_news)
     undo.callback(handler.removeFilter, is_news)
