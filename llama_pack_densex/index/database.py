@@ -50,6 +50,10 @@ _NOT_OPENED = "the system does not let the index be opened: fix that, and do not
 _INODE = "inode"  # key of the note with the file's inode number; a copied file has another one
 
 
+class ReplacedIndexError(InvalidIndexError):
+    """Another folder has taken the place of the database's, such as a newer copy of the index."""
+
+
 class Database:
     """A database in a file or in memory, for use by any number of threads and in forked processes.
 
@@ -78,6 +82,7 @@ class Database:
         ):  # SQLite would ignore that, and read the pages in the log beside it
             raise self.damage("file is not a database")
         self._opened = None if file is None else self._inode_now()
+        self._folder = None if file is None else _inode_of(file.parent)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -226,6 +231,11 @@ class Database:
         with self.reading() as connection:
             return get_note(connection, _INODE) != self._inode_now()
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another folder has taken the place of the one that the file was opened in."""
+        return self.file is not None and _inode_of(self.file.parent) != self._folder
+
     def check(self) -> None:
         """Check the integrity of the whole file.
 
@@ -310,9 +320,11 @@ class Database:
         assert self.file is not None
         # an open connection would keep reading the removed file
         if self._inode_now() != self._opened:
-            raise InvalidIndexError(
+            # files copied into the same folder may not be complete yet
+            kind = ReplacedIndexError if self.is_replaced else InvalidIndexError
+            raise kind(
                 f"{self.file} was replaced by another file since it was opened, for example by restoring a "
-                "backup: load the index again"
+                "backup: load the index again, or restart the server"
             )
         with self._guard:
             if self._idle:

@@ -586,10 +586,10 @@ def test_a_disk_that_cannot_be_written_is_no_damage(tmp_path: Path) -> None:
     nodes.replace([], many(0, 20))
     nodes.commit()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    nodes.replace(["d3"], many(3, 60))
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as a quota that is used up
     try:
         with pytest.raises(OSError, match="its disk cannot be read or written"):
-            nodes.replace(["d3"], many(3, 60))
             nodes.commit()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
