@@ -209,7 +209,7 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file in one step; a stop or a full disk at any moment leaves either the old file or the new one.
+    """Write a file in one step; a stop or a full disk leaves either the old file or the new one.
 
     A lone surrogate becomes its escape, which JSON parsers decode.
     """
