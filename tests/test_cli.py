@@ -166,11 +166,27 @@ def test_index_removes_only_what_is_below_the_given_paths(
 
 def test_index_does_not_remove_everything(docs: Path, index: Path) -> None:
     for file in docs.iterdir():
-        file.unlink()
+        file.write_text(" ", encoding="utf-8")
     code, output = run("index", docs, "--to", index)
     assert code == 1
     assert "there is no file with any text" in output
     assert indexed(index) == {"tea.md", "琵琶湖.md"}
+
+
+def test_index_removes_nothing_where_a_drive_may_not_be_mounted(
+    docs: Path, index: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "rice.md").write_text("Rice grows in water.", encoding="utf-8")
+    for file in docs.iterdir():
+        file.unlink()
+    code, output = run("index", docs, tmp_path / "more", "--to", index)
+    assert code == 1
+    assert f"{docs} is empty" in " ".join(output.split())
+    assert indexed(index) == {"tea.md", "琵琶湖.md"}
+    (docs / "new.md").write_text("Coffee is roasted.", encoding="utf-8")
+    assert run("index", docs, tmp_path / "more", "--to", index)[0] == 0
+    assert indexed(index) == {"new.md", "rice.md"}
 
 
 def test_one_file_of_an_indexed_folder_is_the_same_document(docs: Path, index: Path) -> None:
