@@ -985,6 +985,20 @@ with session():
     assert done.stderr == "The model does not know Japanese.\nThe model does not know Korean.\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_output_that_finds_no_room_says_so() -> None:
+    program = """
+from llama_pack_densex.cli.output import session
+with session():
+    print("An answer.", flush=True)
+"""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert b"Error: the output, or " in done.stderr
+
+
 def test_an_error_is_logged_each_time_as_a_server_runs_for_weeks() -> None:
     program = """
 import logging

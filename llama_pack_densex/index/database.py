@@ -24,7 +24,7 @@ from llama_index.core.utils import iter_batch
 from llama_pack_densex.index.manifest import InvalidIndexError, size_of
 
 IN_MEMORY = "memory"
-DISK_IS_FULL = "the disk is full; what was committed before is kept"
+DISK_IS_FULL = "the disk is full: make room, and run again; what was committed before is kept"
 
 _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commit
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
