@@ -139,6 +139,20 @@ def test_index_again_removes_a_deleted_file(docs: Path, index: Path) -> None:
     assert indexed(index) == {"琵琶湖.md"}
 
 
+def test_an_index_in_the_home_folder_is_one_index(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    run("index", docs, "--to=~/home-index")  # which shells leave as it is
+    (docs / "tea.md").unlink()
+    assert "1 removed" in run("index", docs, "--to=~/home-index")[1]
+    assert indexed(tmp_path / "home-index") == {"琵琶湖.md"}
+    monkeypatch.chdir(tmp_path)
+    assert run("index", docs, "--to", "~no-user-of-this-name")[0] == 0
+    assert indexed(tmp_path / "~no-user-of-this-name") == {"琵琶湖.md"}
+
+
 def test_index_again_removes_a_file_that_became_blank(docs: Path, index: Path) -> None:
     (docs / "tea.md").write_text(" \n", encoding="utf-8")
     assert run("index", docs, "--to", index)[0] == 0

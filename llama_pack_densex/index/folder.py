@@ -140,7 +140,7 @@ def _empty_store(name: str) -> BasePydanticVectorStore | None:
 
 def folder_at(path: str | Path) -> Path:
     """Return the absolute path of an index folder, since programs may change their working directory."""
-    return Path(path).expanduser().absolute()
+    return Path(os.path.expanduser(path)).absolute()  # `Path.expanduser` refuses a folder named ~x
 
 
 def abandon(path: Path, keep: bool) -> None:
