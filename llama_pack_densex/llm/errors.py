@@ -150,7 +150,8 @@ def unreachable_message(address: str, summary: str) -> str:
     place = address or "the provider's address"
     return (
         f"The model could not be asked: nothing answers at {place} ({summary}). Start the server, or see "
-        "whether the address is right and whether this machine is online, and run again."
+        "whether the address, or that of a proxy (HTTPS_PROXY), is right and this machine is online, and run "
+        "again."
     )
 
 
