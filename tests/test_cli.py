@@ -479,6 +479,17 @@ def test_a_folder_with_other_things_is_no_place_for_an_index(docs: Path) -> None
     assert "holds other files" in output
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links there need rights")
+def test_an_index_behind_a_link_to_a_drive_that_is_gone_is_said_so(
+    docs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index").symlink_to(tmp_path / "drive" / "index")
+    for command in (["index", docs, "--to"], ["inspect"]):
+        code, output = run(*command, tmp_path / "index")
+        assert code == 1
+        assert "is a link to a folder that is not there" in " ".join(output.split())
+
+
 # query
 
 

@@ -59,8 +59,9 @@ class IndexFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and not path.is_dir():
-            raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
+        if os.path.lexists(path) and not path.is_dir():
+            kind = "file" if path.exists() else "link to a folder that is not there"
+            raise InvalidIndexError(f"{path} is a {kind}; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and not all(map(_is_ours, path.iterdir())):
             raise InvalidIndexError(
                 f"{path} is not an index and holds other files; an index needs a folder of its own."
