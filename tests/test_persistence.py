@@ -319,10 +319,12 @@ def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
         [Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none"
     )
     reader = DenseXRetrievalPack.load(tmp_path, query_llm="none")
-    for file in tmp_path.glob("data-*/nodes.db"):
-        file.unlink()
+    for folder in tmp_path.glob("data-*"):
+        shutil.rmtree(folder)
     with pytest.raises(InvalidIndexError, match="is damaged or missing"):
         reader.retrieve("Where did rain fall?")
+    with pytest.raises(InvalidIndexError, match="is damaged or missing"):
+        reader.delete("rain")
 
 
 def test_nothing_is_written_to_an_index_in_whose_place_a_backup_was_put(tmp_path: Path) -> None:

@@ -234,7 +234,9 @@ class Database:
     @property
     def is_replaced(self) -> bool:
         """Whether another folder has taken the place of the one that the file was opened in."""
-        return self.file is not None and _inode_of(self.file.parent) != self._folder
+        if self.file is None or self._inode_now() == self._opened:
+            return False
+        return _inode_of(self.file.parent) != self._folder
 
     def check(self) -> None:
         """Check the integrity of the whole file.

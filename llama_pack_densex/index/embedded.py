@@ -166,17 +166,13 @@ class EmbeddedNodes(NodeStore):
         self.commit()
 
     def reload(self, folder: Path, version: str) -> None:
-        if folder != self.folder or self.is_replaced:
+        if folder != self.folder or self.database.is_replaced:
             opened = EmbeddedNodes(folder)  # if it cannot be read, nothing changes here
             self.database.close()
             self.folder = folder
             self.database = opened.database
             self._vectors = opened._vectors
             self._passing = {}
-
-    @property
-    def is_replaced(self) -> bool:
-        return self.database.is_replaced
 
     def commit(self) -> None:
         self.database.commit()

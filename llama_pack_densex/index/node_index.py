@@ -322,7 +322,8 @@ class NodeIndex:
                 folder.data = folder.path / manifest.data
             else:
                 self._check_same(folder, manifest)
-            if manifest != self.current or self.store.is_replaced:
+            # another folder with the same content may have taken the place of the embedded store's
+            if manifest != self.current or self.store.is_embedded:
                 self.store.reload(folder.data, manifest.version)
                 self.beside.reopen(folder.data, manifest.version)
                 self.current = manifest

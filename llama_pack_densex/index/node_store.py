@@ -94,11 +94,6 @@ class NodeStore(ABC):
     def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Read the current files in a folder, whoever wrote them; for stores that keep files there."""
 
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another folder has taken the place of the open one; for stores that notice it."""
-        return False
-
     def commit(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Make all changes visible to everyone; for stores that have transactions."""
 
