@@ -139,6 +139,20 @@ def test_index_again_removes_a_deleted_file(docs: Path, index: Path) -> None:
     assert indexed(index) == {"琵琶湖.md"}
 
 
+def test_an_index_in_the_home_folder_is_one_index(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    run("index", docs, "--to=~/home-index")  # which shells leave as it is
+    (docs / "tea.md").unlink()
+    assert "1 removed" in run("index", docs, "--to=~/home-index")[1]
+    assert indexed(tmp_path / "home-index") == {"琵琶湖.md"}
+    monkeypatch.chdir(tmp_path)
+    assert run("index", docs, "--to", "~no-user-of-this-name")[0] == 0
+    assert indexed(tmp_path / "~no-user-of-this-name") == {"琵琶湖.md"}
+
+
 def test_index_again_removes_a_file_that_became_blank(docs: Path, index: Path) -> None:
     (docs / "tea.md").write_text(" \n", encoding="utf-8")
     assert run("index", docs, "--to", index)[0] == 0
@@ -166,11 +180,27 @@ def test_index_removes_only_what_is_below_the_given_paths(
 
 def test_index_does_not_remove_everything(docs: Path, index: Path) -> None:
     for file in docs.iterdir():
-        file.unlink()
+        file.write_text(" ", encoding="utf-8")
     code, output = run("index", docs, "--to", index)
     assert code == 1
     assert "there is no file with any text" in output
     assert indexed(index) == {"tea.md", "琵琶湖.md"}
+
+
+def test_index_removes_nothing_where_a_drive_may_not_be_mounted(
+    docs: Path, index: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "rice.md").write_text("Rice grows in water.", encoding="utf-8")
+    for file in docs.iterdir():
+        file.unlink()
+    code, output = run("index", docs, tmp_path / "more", "--to", index)
+    assert code == 1
+    assert f"{docs} is empty" in " ".join(output.split())
+    assert indexed(index) == {"tea.md", "琵琶湖.md"}
+    (docs / "new.md").write_text("Coffee is roasted.", encoding="utf-8")
+    assert run("index", docs, tmp_path / "more", "--to", index)[0] == 0
+    assert indexed(index) == {"new.md", "rice.md"}
 
 
 def test_one_file_of_an_indexed_folder_is_the_same_document(docs: Path, index: Path) -> None:
@@ -453,6 +483,17 @@ def test_a_question_to_a_folder_of_documents_says_how_to_index_them(docs: Path) 
     code, output = run("query", docs, "tea", COLUMNS="1000")
     assert code == 1
     assert f"densex index {docs} --to {docs}-index" in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links there need rights")
+def test_an_index_behind_a_link_to_a_drive_that_is_gone_is_said_so(
+    docs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index").symlink_to(tmp_path / "drive" / "index")
+    for command in (["index", docs, "--to"], ["inspect"]):
+        code, output = run(*command, tmp_path / "index")
+        assert code == 1
+        assert "is a link to a folder that is not there" in " ".join(output.split())
 
 
 # query
@@ -983,6 +1024,34 @@ with session():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stderr == "The model does not know Japanese.\nThe model does not know Korean.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_output_that_finds_no_room_says_so() -> None:
+    program = """
+from llama_pack_densex.cli.output import session
+with session():
+    print("An answer.", flush=True)
+"""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert b"Error: the output, or " in done.stderr
+
+
+def test_an_error_is_logged_each_time_as_a_server_runs_for_weeks() -> None:
+    program = """
+import logging
+from llama_pack_densex.cli.output import session
+with session():
+    for _ in range(2):
+        logging.getLogger("of.a.test").error("No answer.")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "No answer.\n" * 2
 
 
 # lines

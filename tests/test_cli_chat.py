@@ -59,6 +59,19 @@ def test_a_conversation_over_a_pipe(index: Path) -> None:
     assert "never read" not in result.stdout
 
 
+def test_a_line_that_is_no_text_is_told_and_the_others_are_answered(index: Path) -> None:
+    lines = "Which bay has the highest tides?\n琵琶湖はどこにありますか。\n".encode()
+    result = CliRunner().invoke(
+        app,
+        ["chat", str(index), "--query-llm", "none"],
+        input="湖はどこ?\n".encode("cp932") + lines,
+    )
+    assert result.exit_code == 1
+    assert "the question is not UTF-8: convert it" in " ".join(result.stderr.split())
+    assert "The Bay of Fundy has the highest tides.[^1]" in result.stdout
+    assert "琵琶湖は滋賀県にある。[^1]" in result.stdout
+
+
 def test_a_reset_forgets_and_an_unknown_command_is_explained(index: Path) -> None:
     result = said(
         index, "Which bay has the highest tides?", "/reset", "/sources", "/what", "summarise that"

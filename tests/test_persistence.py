@@ -319,10 +319,12 @@ def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
         [Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none"
     )
     reader = DenseXRetrievalPack.load(tmp_path, query_llm="none")
-    for file in tmp_path.glob("data-*/nodes.db"):
-        file.unlink()
+    for folder in tmp_path.glob("data-*"):
+        shutil.rmtree(folder)
     with pytest.raises(InvalidIndexError, match="is damaged or missing"):
         reader.retrieve("Where did rain fall?")
+    with pytest.raises(InvalidIndexError, match="is damaged or missing"):
+        reader.delete("rain")
 
 
 def test_nothing_is_written_to_an_index_in_whose_place_a_backup_was_put(tmp_path: Path) -> None:
@@ -334,13 +336,36 @@ def test_nothing_is_written_to_an_index_in_whose_place_a_backup_was_put(tmp_path
         query_llm="none",
     )
     copy_index(folder, tmp_path / "backup")
-    shutil.rmtree(folder)
-    shutil.copytree(tmp_path / "backup", folder)
+    (data,) = folder.glob("data-*")
+    for file in data.iterdir():
+        file.unlink()
+    shutil.copytree(tmp_path / "backup", folder, dirs_exist_ok=True)
     with pytest.raises(InvalidIndexError, match="was replaced by another file since it was opened"):
         pack.insert(Document(id_="hail", text="Hail fell."))
     again = DenseXRetrievalPack.load(folder, query_llm="none")
     again.insert(Document(id_="hail", text="Hail fell."))
     assert set(again.documents()) == {"rain", "hail"}
+
+
+def test_a_copy_that_is_put_in_the_place_of_an_index_is_searched_and_written_to(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "index"
+    models: Any = {"embed_model": TrigramEmbedding(), "query_llm": "none"}
+    writer = DenseXRetrievalPack(
+        [Document(id_="rain", text="Rain fell.")], persist_dir=folder, **models
+    )
+    readers = [DenseXRetrievalPack.load(folder, **models) for _ in range(2)]
+    copy_index(folder, tmp_path / "copy")
+    newer = DenseXRetrievalPack.load(tmp_path / "copy", **models)
+    newer.insert(Document(id_="hail", text="Hail fell."))
+    newer = None
+    folder.rename(tmp_path / "old")
+    (tmp_path / "copy").rename(folder)
+    hits = readers[0].retrieve("Where did hail fall?", similarity_top_k=1)
+    assert [hit.node.ref_doc_id for hit in hits] == ["hail"]
+    writer.insert(Document(id_="snow", text="Snow fell."))
+    assert set(readers[0].documents()) == set(readers[1].documents()) == {"rain", "hail", "snow"}
 
 
 def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -10,7 +11,7 @@ from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.sources import name_of
 from llama_pack_densex.cli.app import ChatCommand
 from llama_pack_densex.cli.output import print_error, waiting, write, write_list
-from llama_pack_densex.cli.search import Json, metadata_filters
+from llama_pack_densex.cli.search import Json, checked_question, metadata_filters
 from llama_pack_densex.text.terminal import plain
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
@@ -46,6 +47,8 @@ def talk(options: ChatCommand) -> bool:
 def _lines() -> Iterator[str]:
     """Yield the lines of standard input; a terminal gets a prompt, a history and line editing."""
     prompt = ""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # else one such line would end all
     if sys.stdin.isatty():
         prompt = "\n> "
         with suppress(ImportError):
@@ -65,7 +68,7 @@ def _answer(engine: PropositionChatEngine, question: str) -> list[Json]:
     metadata: Json = {}
     ending = ""
     try:
-        response = engine.stream_chat(question)
+        response = engine.stream_chat(checked_question(question))
         metadata = response.metadata
         with closing(response.response_gen) as pieces:
             for piece in pieces:

@@ -223,7 +223,11 @@ def _file_of(document_id: str, file: str) -> tuple[str, str]:
 def _gone(
     files: Mapping[str, tuple[str, str]], paths: Sequence[Path], documents: PathDocuments
 ) -> list[str]:
-    """Return the indexed documents below these paths that no longer exist or no longer have text."""
+    """Return the indexed documents below these paths that no longer exist or no longer have text.
+
+    Raises:
+        ValueError: A folder that they were in is empty, as where a drive is not mounted.
+    """
     skipped = [unreadable.path for unreadable in documents.unreadable]
     roots = [
         path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths
@@ -231,11 +235,16 @@ def _gone(
     gone = []
     for document_id, (name, _) in files.items():
         file = Path(name)
-        is_below = any(map(file.is_relative_to, roots)) and not any(
-            map(file.is_relative_to, skipped)
-        )
-        if is_below and document_id not in documents.ids:
-            gone.append(document_id)
+        above = [*filter(file.is_relative_to, roots)]
+        if not above or document_id in documents.ids or any(map(file.is_relative_to, skipped)):
+            continue
+        for root in above:
+            if root.is_dir() and not any(root.iterdir()):
+                raise ValueError(
+                    f"{root} is empty, but the index has documents from it: is a drive not mounted? If they "
+                    "are to be removed, put another file there, or use densex delete"
+                )
+        gone.append(document_id)
     return gone
 
 

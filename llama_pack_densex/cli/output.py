@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import io
 import json
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
+from tempfile import gettempdir
 
 import typer
 from pydantic import ValidationError
@@ -236,7 +238,7 @@ def _end_on_signals(undo: ExitStack) -> None:
 
 
 def _warn_once_and_plainly(undo: ExitStack) -> None:
-    """Log each warning once, and strip control sequences from what other packages log or warn about.
+    """Log each warning once and each error, and strip control sequences from what other packages log.
 
     Every strategy of a comparison makes a pack, and all of them would warn about the same model. Messages
     about the models that a pack chose are dropped: the commands print them themselves.
@@ -246,9 +248,9 @@ def _warn_once_and_plainly(undo: ExitStack) -> None:
 
     def is_news(record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        is_new = record.name != "llama_pack_densex.pack" and message not in logged
+        is_new = record.levelno >= logging.ERROR or message not in logged
         logged.add(message)
-        return is_new
+        return is_new and record.name != "llama_pack_densex.pack"
 
     handler.addFilter(is_news)
     undo.callback(handler.removeFilter, is_news)
@@ -259,6 +261,7 @@ def _warn_once_and_plainly(undo: ExitStack) -> None:
     warnings.formatwarning = lambda *args, **named: plain(format_warning(*args, **named))
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
 _ASKING = ("llama_index.llms.", "llama_index.embeddings.")
 
@@ -270,8 +273,12 @@ def message_of(error: Exception) -> str | None:
     if isinstance(error, ValidationError):  # of a parser's or a propositionizer's fields
         problem = error.errors(include_url=False)[0]
         return ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{one_line(str(error.filename))}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        place = error.filename
+        if place is None and error.errno in _FULL:
+            place = f"the output, or {gettempdir()}"
+        if place is not None:
+            return f"{one_line(str(place))}: {error.strerror}"
     if _is_of_a_model(error):
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 

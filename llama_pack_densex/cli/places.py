@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import tempfile
@@ -62,10 +63,10 @@ class IndexPlace:
         """
         text = str(location)
         if not is_store_url(text):
-            return cls(text, IndexFolder(Path(text)).path)
+            return cls(text, IndexFolder(Path(os.path.expanduser(text))).path)
         folder = None
         if text.startswith(_FAISS):
-            folder = IndexFolder(Path(text.removeprefix(_FAISS))).path
+            folder = IndexFolder(Path(os.path.expanduser(text.removeprefix(_FAISS)))).path
         return cls(redacted(text), folder, text)
 
     def own_folder(self) -> Path:

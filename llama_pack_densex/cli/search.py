@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -35,6 +36,7 @@ INDENT = 3
 _UNITS_SHOWN = 3  # per node
 _ADVICE = " (for a written one, name an LLM with --query-llm or set OPENAI_API_KEY)"
 _CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
+_UNDECODED = re.compile("[\ud800-\udfff]")
 
 Json = dict[str, Any]
 """A result as printed with --json. A node has `id`, `document` (an id), `title`, `section` (the headings
@@ -45,6 +47,7 @@ def query_index(options: QueryCommand) -> None:
     """Answer a question from an index."""
     if not options.question.strip():
         raise typer.BadParameter("the question is blank", param_hint="QUESTION")
+    question = checked_question(options.question)
     reranker = None
     with waiting("Searching"):
         if options.rerank is not None:
@@ -53,13 +56,27 @@ def query_index(options: QueryCommand) -> None:
         # --rerank names the model; the pack's option `rerank` says what the model scores
         pack = options.index.open_to_ask(options, reranker=reranker, rerank="passage")
         filters = metadata_filters(pack, options.filters)
-        response = pack.run(options.question, options.top_k, filters)
-    answer = describe_answer(pack, options.question, response)
+        response = pack.run(question, options.top_k, filters)
+    answer = describe_answer(pack, question, response)
     if options.context is not None:
         postprocessor = PropositionContextPostprocessor(mode=options.context)
         context = postprocessor.postprocess_nodes(response.source_nodes)
         answer["context"] = [node.get_content(MetadataMode.LLM) for node in context]
     options.show(answer, partial(print_answer, advice=_ADVICE if options.query_llm is None else ""))
+
+
+def checked_question(text: str) -> str:
+    """Return a question.
+
+    Raises:
+        ValueError: It has bytes that could not be decoded, which Python represents by lone surrogates.
+    """
+    if _UNDECODED.search(text):
+        raise ValueError(
+            f"the question is not {sys.stdin.encoding.upper()}: convert it, for example from Shift JIS by "
+            "iconv -f CP932"
+        )
+    return text
 
 
 def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE_TYPE) -> Json:

@@ -25,6 +25,7 @@ from llama_pack_densex.evaluation.datasets import read_folder
 from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.evidence import contains_answer
 from llama_pack_densex.evaluation.models import AT_ONCE, AskingFailed, KeptLLM, at_once
+from llama_pack_densex.index.manifest import write_whole
 from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.limits import Limits
@@ -106,7 +107,7 @@ class QuestionSet:
                 "kind": question.kind,
             }
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        Path(file).write_text("".join(lines), encoding="utf-8")
+        write_whole(Path(file), "".join(lines))
 
 
 def make_questions(  # noqa: PLR0913 (public)

@@ -8,8 +8,9 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,6 +127,7 @@ class CachedEmbedding(SynchronousEmbedding):
     _database: sqlite3.Connection
     _requested: list[str]
     _salt: str
+    _file: Path | None
 
     def __init__(
         self, inner: BaseEmbedding, file: Path | None = None, step: Step = _no_step
@@ -137,14 +139,11 @@ class CachedEmbedding(SynchronousEmbedding):
         settings = {name: getattr(inner, name, None) for name in _SETTINGS}
         stated = {name: str(value) for name, value in settings.items() if value is not None}
         self._salt = json.dumps([self.identity, stated])
-        try:
+        self._file = file
+        with self._errors_explained():
             # batches are embedded in several threads, which take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute(_TABLE)
-        except sqlite3.Error as error:
-            raise OSError(
-                f"{file}: embeddings cannot be cached here ({error}): delete it, or use another folder"
-            ) from error
 
     @property
     def identity(self) -> str:
@@ -184,10 +183,10 @@ class CachedEmbedding(SynchronousEmbedding):
     ) -> list[list[float]]:
         keys = {text: self._key(kind, text) for text in texts}
         vectors: dict[bytes, bytes] = {}
-        for key in keys.values():
-            vectors |= dict(
-                self._database.execute("SELECT key, vector FROM vectors WHERE key = ?", (key,))
-            )
+        select = "SELECT key, vector FROM vectors WHERE key = ?"
+        with self._errors_explained():
+            for key in keys.values():
+                vectors |= dict(self._database.execute(select, (key,)))
         # sorted by length, because a model pads a batch to its longest text
         missing = sorted((text for text, key in keys.items() if key not in vectors), key=len)
         for number, batch in enumerate(iter_batch(missing, _BATCH)):
@@ -198,12 +197,22 @@ class CachedEmbedding(SynchronousEmbedding):
             rows = {}
             for text, vector in zip(batch, embedded, strict=True):
                 rows[keys[text]] = np.asarray(vector, _FLOAT).tobytes()
-            with self._database:
+            with self._errors_explained(), self._database:
                 self._database.executemany(
                     "INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items()
                 )
             vectors |= rows
         return [np.frombuffer(vectors[keys[text]], _FLOAT).tolist() for text in texts]
+
+    @contextmanager
+    def _errors_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise OSError(
+                f"{self._file}: embeddings cannot be cached here ({error}): see whether the disk is full or "
+                "another process uses the file; or delete it, or use another folder"
+            ) from error
 
     def _key(self, kind: str, text: str) -> bytes:
         return hashlib.sha256(

@@ -12,6 +12,7 @@ from typing import Any
 
 from llama_pack_densex.evaluation.evidence import Retrieval
 from llama_pack_densex.evaluation.significance import Comparison
+from llama_pack_densex.index.manifest import write_whole
 from llama_pack_densex.text import markup
 
 FORMAT = 1
@@ -307,8 +308,7 @@ class Report:
         }
         Path(folder).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            # a lone surrogate from a document becomes its escape, which JSON parsers decode
-            Path(folder, name).write_bytes(content.encode("utf-8", "backslashreplace"))
+            write_whole(Path(folder, name), content)
         return [Path(folder, name) for name in contents]
 
     def table(self) -> list[dict[str, str]]:

@@ -24,7 +24,7 @@ from llama_index.core.utils import iter_batch
 from llama_pack_densex.index.manifest import InvalidIndexError, size_of
 
 IN_MEMORY = "memory"
-DISK_IS_FULL = "the disk is full; what was committed before is kept"
+DISK_IS_FULL = "the disk is full: make room, and run again; what was committed before is kept"
 
 _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commit
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
@@ -39,9 +39,19 @@ _ERRORS_OF_THE_MACHINE = (
     ("disk is full", errno.ENOSPC, DISK_IS_FULL),
     ("readonly", errno.EROFS, "an index can be searched there, but not made or changed"),
     ("locked", errno.EBUSY, "another process has been writing to it for too long; try again"),
+    (
+        "disk I/O error",
+        errno.EIO,
+        "its disk cannot be read or written: see whether a quota is used up, or a network drive has gone; "
+        "what was committed before is kept",
+    ),
 )
 _NOT_OPENED = "the system does not let the index be opened: fix that, and do not rebuild the index"
 _INODE = "inode"  # key of the note with the file's inode number; a copied file has another one
+
+
+class ReplacedIndexError(InvalidIndexError):
+    """Another folder has taken the place of the database's, such as a newer copy of the index."""
 
 
 class Database:
@@ -72,6 +82,7 @@ class Database:
         ):  # SQLite would ignore that, and read the pages in the log beside it
             raise self.damage("file is not a database")
         self._opened = None if file is None else self._inode_now()
+        self._folder = None if file is None else _inode_of(file.parent)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -220,6 +231,13 @@ class Database:
         with self.reading() as connection:
             return get_note(connection, _INODE) != self._inode_now()
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another folder has taken the place of the one that the file was opened in."""
+        if self.file is None or self._inode_now() == self._opened:
+            return False
+        return _inode_of(self.file.parent) != self._folder
+
     def check(self) -> None:
         """Check the integrity of the whole file.
 
@@ -304,9 +322,11 @@ class Database:
         assert self.file is not None
         # an open connection would keep reading the removed file
         if self._inode_now() != self._opened:
-            raise InvalidIndexError(
+            # files copied into the same folder may not be complete yet
+            kind = ReplacedIndexError if self.is_replaced else InvalidIndexError
+            raise kind(
                 f"{self.file} was replaced by another file since it was opened, for example by restoring a "
-                "backup: load the index again"
+                "backup: load the index again, or restart the server"
             )
         with self._guard:
             if self._idle:

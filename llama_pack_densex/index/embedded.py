@@ -116,9 +116,6 @@ class EmbeddedNodes(NodeStore):
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
         self.keeper: EmbeddedNodes | NodeIndex = self
-        self._open(folder)
-
-    def _open(self, folder: Path | None) -> None:
         self.folder = folder
         self.database = Database(None if folder is None else folder / FILE, _SCHEMA)
         self._vectors = nearest.VectorTable(self.database, folder)
@@ -169,9 +166,13 @@ class EmbeddedNodes(NodeStore):
         self.commit()
 
     def reload(self, folder: Path, version: str) -> None:
-        if folder != self.folder:
+        if folder != self.folder or self.database.is_replaced:
+            opened = EmbeddedNodes(folder)  # if it cannot be read, nothing changes here
             self.database.close()
-            self._open(folder)
+            self.folder = folder
+            self.database = opened.database
+            self._vectors = opened._vectors
+            self._passing = {}
 
     def commit(self) -> None:
         self.database.commit()

@@ -60,8 +60,9 @@ class IndexFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and not path.is_dir():
-            raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
+        if os.path.lexists(path) and not path.is_dir():
+            kind = "file" if path.exists() else "link to a folder that is not there"
+            raise InvalidIndexError(f"{path} is a {kind}; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and not all(map(_is_ours, path.iterdir())):
             raise InvalidIndexError(
                 f"{path} is not an index and holds other files; an index needs a folder of its own, as in "
@@ -142,7 +143,7 @@ def _empty_store(name: str) -> BasePydanticVectorStore | None:
 
 def folder_at(path: str | Path) -> Path:
     """Return the absolute path of an index folder, since programs may change their working directory."""
-    return Path(path).expanduser().absolute()
+    return Path(os.path.expanduser(path)).absolute()  # `Path.expanduser` refuses a folder named ~x
 
 
 def abandon(path: Path, keep: bool) -> None:

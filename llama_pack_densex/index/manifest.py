@@ -169,8 +169,8 @@ class Manifest:
         if file.is_file() and _without_version(text) == _without_version(
             file.read_text(encoding="utf-8")
         ):
-            with file.open("r+", encoding="utf-8") as stream:
-                stream.write(text)
+            with file.open("r+b") as stream:
+                stream.write(text.encode())
             return
         write_whole(file, text)
 
@@ -209,11 +209,17 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file in one step; a stop at any moment leaves either the old file or the new one."""
+    """Write a file in one step; a stop or a full disk leaves either the old file or the new one.
+
+    A lone surrogate becomes its escape, which JSON parsers decode.
+    """
     temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    temporary.write_text(text, encoding="utf-8")
-    sync(temporary)
-    temporary.replace(file)
+    try:
+        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+        sync(temporary)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync(file.parent)
 
 

@@ -18,7 +18,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_pack_densex.index.database import Database
+from llama_pack_densex.index.database import Database, ReplacedIndexError
 from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.folder import IndexFolder, writing_to
 from llama_pack_densex.index.manifest import (
@@ -293,6 +293,8 @@ class NodeIndex:
             return self._read(read)
         try:
             return self._read(read)
+        except ReplacedIndexError:
+            pass
         except InvalidIndexError:
             if Manifest.read(folder.path).data == folder.data.name:
                 raise
@@ -308,8 +310,8 @@ class NodeIndex:
             return read()
 
     def _follow(self, folder: IndexFolder) -> None:
-        """Switch to the current state of the index in the folder, even if its data was replaced by `compact`
-        or by a rebuild with the same kind of store and embedding model.
+        """Switch to the current state of the index in the folder, even if its data was replaced by `compact`,
+        by a copy, or by a rebuild with the same kind of store and embedding model.
 
         Raises:
             InvalidIndexError: The index was removed or rebuilt otherwise, or cannot be read.
@@ -320,7 +322,8 @@ class NodeIndex:
                 folder.data = folder.path / manifest.data
             else:
                 self._check_same(folder, manifest)
-            if manifest != self.current:
+            # another folder with the same content may have taken the place of the embedded store's
+            if manifest != self.current or self.store.is_embedded:
                 self.store.reload(folder.data, manifest.version)
                 self.beside.reopen(folder.data, manifest.version)
                 self.current = manifest

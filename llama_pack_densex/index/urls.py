@@ -16,6 +16,7 @@ collection as `?collection=name`. A server takes its key as the URL's password
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -208,7 +209,7 @@ def _address(url: str, servers: bool) -> StoreAddress:
     if not place:
         raise ValueError(f"{name} names no folder: write {name}PATH")
     if server is None:
-        return StoreAddress(name, collection, Path(place).expanduser())
+        return StoreAddress(name, collection, Path(os.path.expanduser(place)))
     return _server_address(name, f"{scheme}://{server['host']}:{server['port']}", server)
 
 

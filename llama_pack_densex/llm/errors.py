@@ -150,7 +150,8 @@ def unreachable_message(address: str, summary: str) -> str:
     place = address or "the provider's address"
     return (
         f"The model could not be asked: nothing answers at {place} ({summary}). Start the server, or see "
-        "whether the address is right and whether this machine is online, and run again."
+        "whether the address, or that of a proxy (HTTPS_PROXY), is right and this machine is online, and run "
+        "again."
     )
 
 
@@ -442,7 +443,8 @@ _RULES = (  # the first matching rule wins
         "The provider does not know the model or the address: check the LLM's model name and its base URL.",
         "model_not_found deploymentnotfound model_not_available invalid_model",
         (404, 410),
-        r"(?:unknown|invalid|no such) model|model[^.]{0,80}(?:does not exist|not found|not supported)",
+        r"(?:unknown|invalid|no such) model|model[^.]{0,80}(?:does not exist|not found|not supported)"
+        r"|request url (?:is missing|has an unsupported protocol)",  # such as localhost:8000/v1
         (None, 400),
     ),
     _Rule("fatal", SETTING_ADVICE, "unsupported_value unsupported_parameter unknown_parameter"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="delete it, or use another folder"):
         CachedEmbedding(TrigramEmbedding(), tmp_path / "embeddings.sqlite")
     assert (tmp_path / "embeddings.sqlite").read_text(encoding="utf-8").startswith("my notes")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no limit on the size of files")
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+    import resource
+
+    cached = CachedEmbedding(TrigramEmbedding(), tmp_path / "embeddings.sqlite")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="see whether the disk is full"):
+            cached.get_text_embedding("lake")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert cached.get_text_embedding("lake")
 
 
 def test_what_was_asked_for_is_told_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import compare, make_questions
 from llama_pack_densex.evaluation.datasets import DatasetError
+from llama_pack_densex.evaluation.evaluation_set import Question
+from llama_pack_densex.evaluation.make_questions import QuestionSet
 from llama_pack_densex.llm.budget import BudgetError
 from llama_pack_densex.llm.errors import LLMError
 from tests.openai_server import OpenAIServer, Reply, asked_content
@@ -421,6 +424,9 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
     assert all(
         row.keys() == {"question", "answers", "document", "evidence", "kind"} for row in rows
     )
+    code, output = run(*arguments)
+    assert (code, "may have been edited" in output) == (1, True)
+    out.rename(tmp_path / "edited.jsonl")
     code, output = run(*arguments, "--json")
     assert json.loads(output[output.index("{") :])["requests"]["cache_hits"] == NUMBER
     assert rows_of(out) == rows
@@ -445,6 +451,24 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
     )
     assert code == 0, output
     assert "str_em" in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no limit on the size of files")
+def test_a_full_disk_leaves_what_was_written_earlier(tmp_path: Path) -> None:
+    import resource
+
+    file = tmp_path / "questions.jsonl"
+    QuestionSet([Question("1", "When?", ("1889",), "tower")]).write(file)
+    earlier = file.read_bytes()
+    longer = QuestionSet([Question("1", "When? " * 2_000, ("1889",), "tower")])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            longer.write(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [(path, path.read_bytes()) for path in tmp_path.iterdir()] == [(file, earlier)]
 
 
 def test_the_command_ends_with_1_where_there_is_no_question(

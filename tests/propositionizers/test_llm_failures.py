@@ -86,6 +86,12 @@ def test_a_key_that_cannot_even_be_sent_stops_the_run(
     assert not any(part in str(caught.value) for part in ("line-break", "鍵"))
 
 
+@pytest.mark.parametrize("address", ["localhost:9/v1", "ollama://localhost/v1", "/v1"])
+def test_an_address_that_is_none_stops_the_run(address: str) -> None:
+    with pytest.raises(PropositionizerError, match="check the LLM's model name and its base URL"):
+        propositionizer(address).propositionize(PASSAGES)
+
+
 class OneOfTheirOwn(MockLLM):
     gateway_token: str = "abcdef-0123456789"
 

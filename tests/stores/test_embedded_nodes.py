@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from datetime import timedelta
@@ -575,6 +576,24 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     nodes.replace([], many(20, 30))
     nodes.commit()
     assert all_ids(EmbeddedVectorStore(tmp_path).nodes) == {node.node_id for node in many(0, 30)}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no limit on the size of files")
+def test_a_disk_that_cannot_be_written_is_no_damage(tmp_path: Path) -> None:
+    import resource
+
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    nodes.replace([], many(0, 20))
+    nodes.commit()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    nodes.replace(["d3"], many(3, 60))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as a quota that is used up
+    try:
+        with pytest.raises(OSError, match="its disk cannot be read or written"):
+            nodes.commit()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert all_ids(nodes) == {node.node_id for node in many(0, 20)}
 
 
 def test_two_writers_wait_for_one_another(tmp_path: Path) -> None:
