@@ -22,15 +22,7 @@ def write_questions(options: QuestionsCommand) -> bool:
 
     Returns:
         False if the user did not agree to the cost, or no question can be used.
-
-    Raises:
-        ValueError: The file exists, or an option cannot be used.
     """
-    if options.out.exists() and not options.estimate:
-        raise ValueError(
-            f"{options.out} exists, and may have been edited: rename or remove it first (the cached replies "
-            "stay)"
-        )
     name = options.llm or OPENAI_MODEL
     settings = options.chosen("number", "prices")
     settings["cache"] = options.out.with_name(f"{options.out.name}.replies.sqlite")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,8 @@ class QuestionSet:
     def write(self, file: str | Path) -> None:
         """Write the questions as JSONL, which `compare` and `evaluate` read.
 
+        A file with other questions, which may have been edited, is kept beside it, as `questions.jsonl.1`.
+
         Raises:
             OSError: The file cannot be written.
 
@@ -107,7 +111,26 @@ class QuestionSet:
                 "kind": question.kind,
             }
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        write_whole(Path(file), "".join(lines))
+        text = "".join(lines)
+        with _keeping_edited(Path(file), text):
+            write_whole(Path(file), text)
+
+
+@contextmanager
+def _keeping_edited(file: Path, text: str) -> Iterator[None]:
+    """Keep a copy of a file that holds another text; it is removed if the file stays as it was."""
+    if not file.exists() or file.read_bytes() == text.encode():
+        yield
+        return
+    numbered = (file.with_name(f"{file.name}.{number}") for number in count(1))
+    copy = next(name for name in numbered if not name.exists())
+    shutil.copy2(file, copy)
+    try:
+        yield
+    except OSError:
+        copy.unlink()
+        raise
+    logger.warning("%s held other questions: they are kept in %s", file, copy)
 
 
 def make_questions(  # noqa: PLR0913 (public)
