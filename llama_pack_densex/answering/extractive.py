@@ -196,17 +196,22 @@ def _below_headings(
     )
     for source in nodes:
         text = source.get_content()
-        headings = [
-            part.span for part in segment(text, context_of(source.node)) if _is_heading(part, text)
-        ]
         offset = getattr(source.node, "start_char_idx", None) or 0
-        for (start, end), (next_start, _) in pairwise([*headings, (len(text), len(text))]):
+        for (start, end), (next_start, _) in pairwise(_headings_in(source)):
             share = coverage_of(words, text[start:end])
             if share >= _HEADING_SHARE and share > least:
                 below += _facts_between(source, end, next_start, share * top_score)
             elif facts and _is_at(facts[0], source, (offset + start, offset + end)):
                 below += _facts_between(source, end, next_start, facts[0].unit.score)
     return sorted(below, key=lambda fact: -fact.unit.score)
+
+
+def _headings_in(source: NodeWithScore) -> list[Span]:
+    """Return the spans of the headings and questions in a node's text, and an empty one at its end."""
+    text = source.get_content()
+    parts = segment(text, context_of(source.node))
+    headings = [part.span for part in parts if _is_heading(part, text)]
+    return [*headings, (len(text), len(text))]
 
 
 def _is_at(fact: Fact, source: NodeWithScore, span: Span) -> bool:

@@ -232,20 +232,25 @@ def _gone(
     roots = [
         path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths
     ]
-    gone = []
-    for document_id, (name, _) in files.items():
-        file = Path(name)
-        above = [*filter(file.is_relative_to, roots)]
-        if not above or document_id in documents.ids or any(map(file.is_relative_to, skipped)):
-            continue
-        for root in above:
-            if root.is_dir() and not any(root.iterdir()):
-                raise ValueError(
-                    f"{root} is empty, but the index has documents from it: is a drive not mounted? If they "
-                    "are to be removed, put another file there, or use densex delete"
-                )
-        gone.append(document_id)
-    return gone
+    gone = {
+        document_id: Path(name)
+        for document_id, (name, _) in files.items()
+        if document_id not in documents.ids
+        and _is_below(Path(name), roots)
+        and not _is_below(Path(name), skipped)
+    }
+    for root in roots:
+        is_empty = root.is_dir() and not any(root.iterdir())
+        if is_empty and any(file.is_relative_to(root) for file in gone.values()):
+            raise ValueError(
+                f"{root} is empty, but the index has documents from it: is a drive not mounted? If they are "
+                "to be removed, put another file there, or use densex delete"
+            )
+    return [*gone]
+
+
+def _is_below(file: Path, paths: Sequence[Path]) -> bool:
+    return any(map(file.is_relative_to, paths))
 
 
 def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> None:

@@ -93,9 +93,8 @@ def _is_rule(text: str) -> bool:
 
 
 def _cells(line: Line, separator: re.Pattern[str]) -> tuple[str, ...]:
-    text = (
-        line.indent.replace(" ", "") + line.text
-    )  # a tab before the first name belongs to the table
+    # a tab before the first name belongs to the table
+    text = line.indent.replace(" ", "") + line.text
     if not separator.search(text):
         return (text,)
     return tuple(map(str.strip, separator.split(_OUTER_BAR.sub("", text))))
