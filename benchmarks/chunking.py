@@ -7,11 +7,12 @@ https://github.com/brandonstarxel/chunking_evaluation (Smith and Troynikov, "Eva
 Strategies for Retrieval", Chroma, 2024): a speech, Wikipedia articles, chats, annual reports and biomedical
 articles in one index, and 472 questions, each with the spans that answer it.
 
-The pack makes sentences, without an LLM; LlamaIndex's sentence splitter makes chunks, which are searched by
-their embeddings. For each, the output is the share of a question's spans that is in the first five results,
-the length of these in characters, and the share in the first 1,000 and 2,000 characters of the results,
-and the share in the context that an LLM reads by default (four results, 500 words). Annual reports
-repeat whole pages, so two thirds of their spans occur more than once; a copy of a span counts as the span.
+The pack makes sentences, without an LLM. LlamaIndex's sentence splitter makes chunks, which are searched by
+their embeddings, and by embeddings and BM25 fused by reciprocal rank (llama-index-retrievers-bm25). For each,
+the output is the share of a question's spans that is in the first five results, the length of these in
+characters, the share in the first 1,000 and 2,000 characters of the results, and the share in the context
+that an LLM reads by default (four results, 500 words). Annual reports repeat whole pages, so two thirds of
+their spans occur more than once; a copy of a span counts as the span.
 
 Figures are in benchmarks/RESULTS.md.
 """
@@ -27,23 +28,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from llama_index.core import Document, VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import NodeWithScore
+from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor
 from llama_pack_densex.evaluation.models import CachedEmbedding
 from llama_pack_densex.models import resolve_embed_model
 
 CHUNK_SIZES = (128, 200, 400)
+RESULTS = 20
 FIRST_RESULTS = 5
 FIRST_CHARACTERS = (1_000, 2_000)
 PASSAGES_READ = 4
 _LEAST_RUN = 20  # characters: shorter runs that a span shares with a context may be chance
 
-Retrieve = Callable[[str], Sequence[NodeWithScore]]
+Retrieve = Callable[[str], list[NodeWithScore]]
 
 
 @dataclass(frozen=True)
@@ -113,10 +121,10 @@ def first_characters(nodes: Sequence[NodeWithScore], length: int) -> list[tuple[
     """Return the document and span of each result, cut off after some characters in all."""
     spans = []
     for result in nodes:
-        start = result.node.start_char_idx
-        end = min(result.node.end_char_idx, start + length)
-        spans.append((result.node.ref_doc_id, start, end))
-        length -= end - start
+        node: Any = result.node  # a text node
+        end = min(node.end_char_idx, node.start_char_idx + length)
+        spans.append((node.ref_doc_id, node.start_char_idx, end))
+        length -= end - node.start_char_idx
         if length <= 0:
             break
     return spans
@@ -146,16 +154,29 @@ def measure(
         rows["all"].append(row)
         rows[question.document_id].append(row)
     for corpus, values in rows.items():
-        length, *shares = (fmean(column) for column in zip(*values, strict=True))
+        mean_length, *shares = (fmean(column) for column in zip(*values, strict=True))
         figures = "  ".join(f"{share:.3f}" for share in shares)
-        print(f"{name:24} {corpus:20} {len(values):4}  {length:6.0f}  {figures}", flush=True)
+        print(f"{name:24} {corpus:20} {len(values):4}  {mean_length:6.0f}  {figures}", flush=True)
 
 
-def chunk_retriever(documents: Sequence[Document], size: int, model: BaseEmbedding) -> Retrieve:
-    """Return LlamaIndex's vector retriever over chunks of some tokens, without overlap."""
+def chunk_retrievers(
+    documents: Sequence[Document], size: int, model: BaseEmbedding
+) -> dict[str, BaseRetriever]:
+    """Return LlamaIndex's retrievers over chunks of some tokens, without overlap, by name."""
     splitter = SentenceSplitter(chunk_size=size, chunk_overlap=0)
     nodes = splitter.get_nodes_from_documents(documents)
-    return VectorStoreIndex(nodes, embed_model=model).as_retriever(similarity_top_k=20).retrieve
+    index = VectorStoreIndex(nodes, embed_model=model)
+    vectors = index.as_retriever(similarity_top_k=RESULTS)
+    keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=RESULTS)
+    hybrid = QueryFusionRetriever(
+        [vectors, keywords],
+        llm=MockLLM(),  # required, though it generates no further queries
+        mode=FUSION_MODES.RECIPROCAL_RANK,
+        similarity_top_k=RESULTS,
+        num_queries=1,
+        use_async=False,
+    )
+    return {f"vector-{size}": vectors, f"hybrid-{size}": hybrid}
 
 
 def main() -> None:
@@ -175,12 +196,16 @@ def main() -> None:
     print("strategy, corpus, questions; length and share in 5 results; share in", end=" ")
     print(*FIRST_CHARACTERS, "characters; share in the context")
     pack = DenseXRetrievalPack(
-        documents, proposition_llm="none", query_llm="none", embed_model=cached, similarity_top_k=20
+        documents,
+        proposition_llm="none",
+        query_llm="none",
+        embed_model=cached,
+        similarity_top_k=RESULTS,
     )
     measure("densex-sentences", pack.retrieve, texts, questions)
     for size in CHUNK_SIZES:
-        retrieve = chunk_retriever(documents, size, cached)
-        measure(f"chunks of {size} tokens", retrieve, texts, questions)
+        for name, retriever in chunk_retrievers(documents, size, cached).items():
+            measure(name, retriever.retrieve, texts, questions)
 
 
 if __name__ == "__main__":
