@@ -264,20 +264,24 @@ def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) 
     """Return a copy of a node with some units, best first, under a metadata key hidden from models."""
     # not `asdict`: copying every string would take most of the time
     matched = {MATCHED_KEY: [dict(vars(unit)) for unit in units]}
-    copy = node.model_copy(update={"metadata": _RetrievedMetadata(node.metadata | matched)})
+    metadata = _RetrievedMetadata(node.metadata | matched)
+    metadata.node_id = node.node_id
+    copy = node.model_copy(update={"metadata": metadata})
     return RetrievedNode(node=copy, score=score)
 
 
 class _RetrievedMetadata(dict[str, Any]):
-    """The metadata of a retrieved node; as a string, of which LlamaIndex makes the node's hash, they lack the
-    matched units.
+    """The metadata of a retrieved node; as a string, of which LlamaIndex makes the node's hash, they have its
+    id in place of the matched units.
 
-    By this hash, LlamaIndex's `QueryFusionRetriever` recognises a node that several questions or retrievers
-    found.
+    By this hash, LlamaIndex's `QueryFusionRetriever` recognises a node that several questions found, and its
+    retrievers (in earlier versions) tell nodes of equal text apart.
     """
 
+    node_id = ""
+
     def __str__(self) -> str:
-        return str({key: value for key, value in self.items() if key != MATCHED_KEY})
+        return str({**self, MATCHED_KEY: self.node_id})
 
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from llama_index.core import Document, MockEmbedding
 from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.retrievers import (
     AutoMergingRetriever,
     QueryFusionRetriever,
@@ -192,8 +193,17 @@ def test_core_adds_up_what_several_questions_find() -> None:
     assert len(scores) < 8  # both find some of the same passages
     hits = fusion.retrieve(questions[0])
     assert {hit.node_id: hit.score for hit in hits} == pytest.approx(scores)
-    plain = pack.get_nodes([hit.node_id for hit in hits])
-    assert [hit.node.hash for hit in hits] == [plain[hit.node_id].hash for hit in hits]
+
+
+def test_core_tells_passages_of_equal_text_apart() -> None:
+    sentence = "The lamp is red and hangs in the old hall by the sea, where the keeper lit it."
+    splitter = SentenceSplitter(chunk_size=30, chunk_overlap=0)
+    document = Document(text="\n\n\n".join([sentence] * 6))
+    pack = DenseXRetrievalPack([document], "none", "none", TrigramEmbedding(), splitter, 6)
+    hits = pack.retrieve("Where is the lamp?")
+    assert len({hit.node.text for hit in hits}) < len(hits)
+    assert len({hit.node.hash for hit in hits}) == len(hits)
+    assert {hit.node.hash for hit in hits} == {hit.node.hash for hit in pack.retrieve("a lamp")}
 
 
 def test_a_missing_passage_costs_its_hit_and_not_the_query(
