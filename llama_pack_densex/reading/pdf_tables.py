@@ -22,12 +22,12 @@ from llama_pack_densex.reading.tables import (
     Grid,
     Row,
     cells_of,
-    is_figure,
     read_header,
     rows_with_text,
     runs,
 )
 from llama_pack_densex.text.tokens import LEADER, on_one_line, words
+from llama_pack_densex.text.typed_tables import is_figure
 
 # Marks of hyphenation, characters from broken fonts, and spaces after a currency sign.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")

@@ -22,7 +22,6 @@ from llama_pack_densex.reading.tables import (
     Places,
     Row,
     cells_of,
-    is_figure,
     read_header,
     record,
     row_texts,
@@ -33,6 +32,7 @@ from llama_pack_densex.reading.tables import (
 from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.text.typed_tables import is_figure
 
 logger = plain_logger(__name__)
 

@@ -9,7 +9,7 @@ from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
 from typing import TypeVar
 
 from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
-from llama_pack_densex.text.typed_tables import is_figure as is_figure
+from llama_pack_densex.text.typed_tables import is_figure
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +51,11 @@ def find_lines(text: str) -> list[Line]:
             lines.append(above)
         position += len(raw)
     return lines
+
+
+def lines_from(lines: Lines, place: int) -> Iterator[Line]:
+    """Return the lines from an index on; unlike a slice, this takes no time for those that are not read."""
+    return map(lines.__getitem__, range(place, len(lines)))
 
 
 QUOTATION_MARK = r"[ \t]*(?!>>>[ \t])(?:>[ \t]?)+"

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from llama_pack_densex.text.containers import closes_fence, fence_of, find_containers
-from llama_pack_densex.text.layout import Block, Element, Line, Lines
+from llama_pack_densex.text.layout import Block, Element, Line, Lines, lines_from
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import text_at, underlined
 
@@ -344,14 +344,18 @@ _BORDERS = ("+-", "+=")
 def grid_table(lines: Lines, place: int) -> Element | None:
     """Return the reStructuredText grid table whose top border is a line; None for any other line."""
     top = lines[place]
-    if not top.text.startswith(_BORDERS) or _has_a_row_per_line(lines, place):
+    if not top.text.startswith(_BORDERS):
+        return None
+    starts = ("|", *_BORDERS)
+    below = [*takewhile(lambda line: line.text.startswith(starts), lines_from(lines, place + 1))]
+    if _has_a_row_per_line(below):
         return None
     after = top.number + 1
     blocks: list[Block] = []
     names: tuple[str, ...] = ()
     row: list[Line] = []
     start = top.start
-    for line in takewhile(lambda line: line.text.startswith(("|", *_BORDERS)), lines[place + 1 :]):
+    for line in below:
         if not line.text.startswith(_BORDERS):
             row.append(line)
             continue
@@ -369,12 +373,13 @@ def grid_table(lines: Lines, place: int) -> Element | None:
     return Element(after, tuple(blocks)) if blocks else None
 
 
-def _has_a_row_per_line(lines: Lines, place: int) -> bool:
-    """Return whether borders are only around the names and at the end, as MySQL prints tables."""
-    table = list(takewhile(lambda line: line.text.startswith(("|", "+-")), lines[place:]))
-    borders = [number for number, line in enumerate(table) if line.text.startswith("+-")]
-    rows = table[3:-1]
-    is_printed = len(rows) > 1 and borders == [0, 2, len(table) - 1]
+def _has_a_row_per_line(below: Lines) -> bool:
+    """Return whether the lines below a top border are names, a border, rows and a border, as MySQL prints
+    tables.
+    """
+    borders = [number for number, line in enumerate(below) if line.text.startswith("+-")]
+    rows = below[2:-1]
+    is_printed = len(rows) > 1 and borders == [1, len(below) - 1]
     return is_printed and all(_cells(row.text)[:1] != ("",) for row in rows)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
-from llama_pack_densex.text.layout import Block, Element, Line, Lines
+from llama_pack_densex.text.layout import Block, Element, Line, Lines, lines_from
 from llama_pack_densex.text.links import searchable_text
 
 _SEPARATORS = (
@@ -61,17 +62,26 @@ def typed_table(lines: Lines, place: int) -> Element | None:
         place: The index of the line.
     """
     for separator in _SEPARATORS:
-        if _has_names([*_rows(lines, place, place + _LINES_COMPARED, separator)]):
-            return _table([*_rows(lines, place, len(lines), separator)])
+        if _has_names([*_rows(lines, place, separator, _LINES_COMPARED)]):
+            return _table([*_rows(lines, place, separator)])
     return None
 
 
-def _rows(lines: Lines, place: int, end: int, separator: re.Pattern[str]) -> Iterator[_Row]:
-    """Yield the rows from one line to another, as long as they have no more cells than the first one."""
+def _rows(
+    lines: Lines, place: int, separator: re.Pattern[str], most: int | None = None
+) -> Iterator[_Row]:
+    """Yield the rows on the lines from an index on, as long as they have no more cells than the first one.
+
+    Args:
+        lines: The lines of a text.
+        place: The index of the first line.
+        separator: What is between two cells.
+        most: How many lines to read; None means all.
+    """
     start = lines[place].start
     row: _Row | None = None
     columns = 0
-    for line in map(lines.__getitem__, range(place, min(end, len(lines)))):
+    for line in islice(lines_from(lines, place), most):
         if _is_rule(line.text):
             if row is not None:
                 row = replace(row, end=line.end, after=line.number + 1, is_ruled=True)
