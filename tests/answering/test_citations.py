@@ -102,6 +102,11 @@ MAY_I = "May I take my dog across the bridge?"
 MAY_I_JA = "犬を連れて橋を渡れますか。"
 
 
+def unmarked(text: str) -> str:
+    """An answer as the LLM wrote it, without our marks."""
+    return text.replace(NONE, "").replace(NONE_JA, "")
+
+
 def written(reply: str, question: str, pieces: int) -> str:
     cited = CitedAnswer(question, sources(BRIDGE, BRIDGE_JA))
     shown = "".join(
@@ -132,8 +137,7 @@ def written(reply: str, question: str, pieces: int) -> str:
 def test_a_short_yes_or_no_has_the_source_of_the_next_sentence(
     question: str, text: str, pieces: int
 ) -> None:
-    reply = text.replace(NONE, "").replace(NONE_JA, "")
-    assert written(reply, question, pieces) == text
+    assert written(unmarked(text), question, pieces) == text
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 10**6])
@@ -203,8 +207,7 @@ def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> No
 def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
     question: str, text: str, pieces: int
 ) -> None:
-    reply = text.replace(NONE, "").replace(NONE_JA, "")
-    assert written(reply, question, pieces) == text
+    assert written(unmarked(text), question, pieces) == text
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 10**6])
@@ -221,7 +224,7 @@ def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
 def test_a_sentence_takes_the_next_footnotes_of_its_line_if_their_sources_support_it(
     text: str, pieces: int
 ) -> None:
-    assert written(text.replace(NONE, ""), MAY_I, pieces) == text
+    assert written(unmarked(text), MAY_I, pieces) == text
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 10**6])
@@ -244,8 +247,7 @@ def test_a_sentence_takes_the_next_footnotes_of_its_line_if_their_sources_suppor
 def test_titles_questions_and_courtesies_need_no_source(
     question: str, text: str, pieces: int
 ) -> None:
-    reply = text.replace(NONE, "").replace(NONE_JA, "")
-    assert written(reply, question, pieces) == text
+    assert written(unmarked(text), question, pieces) == text
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 10**6])

@@ -33,37 +33,40 @@ def test_each_row_has_the_names_of_its_columns(table: str) -> None:
     ]
 
 
-def test_a_japanese_table() -> None:
-    text = "プラン｜料金｜人数\n基本｜1,000円｜1人\n標準｜2,000円｜5人"
-    assert list(passage_sentences(text)) == [
-        "プラン: 基本; 料金: 1,000円; 人数: 1人",
-        "プラン: 標準; 料金: 2,000円; 人数: 5人",
-    ]
-
-
-def test_years_are_names() -> None:
-    text = "Revenue in EUR\t2024\t2025\nEurope\t120\t135\nAsia\t80\t95"
-    assert list(passage_sentences(text)) == [
-        "Revenue in EUR: Europe; 2024: 120; 2025: 135",
-        "Revenue in EUR: Asia; 2024: 80; 2025: 95",
-    ]
-
-
-def test_names_that_are_repeated_hold_for_what_follows() -> None:
-    text = "2008 | high | low\nMarch | 42.72 | 32.10\n2007 | high | low\nMarch | 41.31 | 36.63"
-    assert list(passage_sentences(text)) == [
-        "2008: March; high: 42.72; low: 32.10",
-        "2007: March; high: 41.31; low: 36.63",
-    ]
-
-
-def test_a_column_without_a_name_and_cells_without_a_value() -> None:
-    text = "\tMale\tFemale\nUnder 30\t12\t14\nOver 30\t-\t9\nUnknown\t3"
-    assert list(passage_sentences(text)) == [
-        "Under 30; Male: 12; Female: 14",
-        "Over 30; Male: -; Female: 9",
-        "Unknown; Male: 3",
-    ]
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        pytest.param(
+            "プラン｜料金｜人数\n基本｜1,000円｜1人\n標準｜2,000円｜5人",
+            ["プラン: 基本; 料金: 1,000円; 人数: 1人", "プラン: 標準; 料金: 2,000円; 人数: 5人"],
+            id="Japanese",
+        ),
+        pytest.param(
+            "Revenue in EUR\t2024\t2025\nEurope\t120\t135\nAsia\t80\t95",
+            [
+                "Revenue in EUR: Europe; 2024: 120; 2025: 135",
+                "Revenue in EUR: Asia; 2024: 80; 2025: 95",
+            ],
+            id="years are names",
+        ),
+        pytest.param(
+            "2008 | high | low\nMarch | 42.72 | 32.10\n2007 | high | low\nMarch | 41.31 | 36.63",
+            ["2008: March; high: 42.72; low: 32.10", "2007: March; high: 41.31; low: 36.63"],
+            id="repeated names hold for what follows",
+        ),
+        pytest.param(
+            "\tMale\tFemale\nUnder 30\t12\t14\nOver 30\t-\t9\nUnknown\t3",
+            [
+                "Under 30; Male: 12; Female: 14",
+                "Over 30; Male: -; Female: 9",
+                "Unknown; Male: 3",
+            ],
+            id="a column without a name, cells without a value",
+        ),
+    ],
+)
+def test_names_of_other_columns(text: str, rows: list[str]) -> None:
+    assert list(passage_sentences(text)) == rows
 
 
 @pytest.mark.parametrize(
