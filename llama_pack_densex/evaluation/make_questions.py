@@ -111,15 +111,14 @@ class QuestionSet:
                 "kind": question.kind,
             }
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        text = "".join(lines)
-        with _keeping_edited(Path(file), text):
-            write_whole(Path(file), text)
+        with _keeping_edited(Path(file)):
+            write_whole(Path(file), "".join(lines))
 
 
 @contextmanager
-def _keeping_edited(file: Path, text: str) -> Iterator[None]:
-    """Keep a copy of a file that holds another text; it is removed if the file stays as it was."""
-    if not file.exists() or file.read_bytes() == text.encode():
+def _keeping_edited(file: Path) -> Iterator[None]:
+    """Keep a copy of a file if it is given other content."""
+    if not file.exists():
         yield
         return
     numbered = (file.with_name(f"{file.name}.{number}") for number in count(1))
@@ -127,10 +126,12 @@ def _keeping_edited(file: Path, text: str) -> Iterator[None]:
     shutil.copy2(file, copy)
     try:
         yield
-    except OSError:
-        copy.unlink()
-        raise
-    logger.warning("%s held other questions: they are kept in %s", file, copy)
+    finally:
+        is_same = copy.read_bytes() == file.read_bytes()
+        if is_same:
+            copy.unlink()
+    if not is_same:
+        logger.warning("%s held other questions: they are kept in %s", file, copy)
 
 
 def make_questions(  # noqa: PLR0913 (public)

@@ -452,12 +452,12 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
 
 def test_questions_that_were_edited_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "questions.jsonl"
-    questions = QuestionSet([Question("1", "When?", ("1889",), "tower")])
+    questions = QuestionSet([Question("1", "When? \ud83d", ("1889",), "tower")])
     for edited in ("first\n", "second\n"):
         file.write_text(edited, encoding="utf-8")
         questions.write(file)
         questions.write(file)
-        assert rows_of(file)[0]["question"] == "When?"
+        assert rows_of(file)[0]["question"] == "When? \ud83d"  # half of an emoji
     assert (tmp_path / "questions.jsonl.1").read_text(encoding="utf-8") == "first\n"
     assert (tmp_path / "questions.jsonl.2").read_text(encoding="utf-8") == "second\n"
     assert len([*tmp_path.iterdir()]) == 3
