@@ -42,8 +42,10 @@ MOST_PATHS = 64
 LED_PASSAGES = 10
 """Maximum number of second passages."""
 
-BEST_PASSAGES = 2
-"""Number of best passages of the first hop that stay ahead of second passages; see `LEAST_SHARE`."""
+BEST_PASSAGES = 3
+"""Number of best passages of the first hop that stay ahead of second passages; see `LEAST_SHARE`.
+
+Behind them, second passages take every other place, so that questions without a second hop lose little."""
 
 LEAST_SHARE = 0.5
 ADDED_SHARE = 0.05
@@ -53,7 +55,7 @@ the question's words, and `ADDED_SHARE` more than any unit of those passages.
 The best path does so for 3 in 10 of MuSiQue's and HotpotQA's questions, for 1 in 20 of SQuAD's, and for
 none of the paraphrased ones."""
 
-IDLE_SHARE = 0.5
+IDLE_SHARE = 0.25
 """Factor on the score of the unit that any other path leads to, so that it is read after those that the
 question found."""
 
@@ -69,8 +71,8 @@ class TwoHopSearch(UnitSearch):
     whose own passage answers. Paths of two passages are joined by a name, as PropRAG joins propositions
     (arXiv 2504.18070). A path is rated by the share of the question's words that its passages hold, by the
     rarity of the name, and by the score of its first passage. The second passage never scores higher than the
-    first, so that the best result stays the best. It also ranks behind the best two, unless its path holds
-    clearly more of the question than any one unit of theirs.
+    first, so that the best result stays the best. Unless its path holds clearly more of the question than any
+    one unit of the best three, it also ranks behind these, where second passages take every other place.
 
     A question gets no second hop if one passage holds most of its words.
     """
@@ -80,23 +82,14 @@ class TwoHopSearch(UnitSearch):
         result = super().search(query, k)
         if not result.passages:
             return result
-        second_hits = self._index.reading(
-            lambda: self._second_hop(query.query_str, result.passages)
-        )
-        best_ids = {hit.passage_id for hit in result.passages[:BEST_PASSAGES]}
-        second_by_id = {hit.passage_id: hit for hit in second_hits}
+        first = [_Ranked(rank, hit) for rank, hit in enumerate(result.passages)]
+        second = self._index.reading(lambda: self._second_hop(query.query_str, result.passages))
+        passages = {passage.hit.passage_id: passage for passage in (*first, *second)}
+        ordered = sorted(passages.values(), key=lambda passage: (-passage.hit.score, passage.rank))
+        hits = tuple(passage.hit for passage in ordered)
+        return SearchResult(hits, result.exhausted, result.coverage)
 
-        def order(hit: PassageHit) -> tuple[float, int]:
-            """Among equal scores, the best first-hop passages come first, then second passages."""
-            if hit.passage_id in best_ids:
-                return -hit.score, 0
-            return -hit.score, 1 if hit.passage_id in second_by_id else 2
-
-        passages = {hit.passage_id: hit for hit in result.passages} | second_by_id
-        ordered = sorted(passages.values(), key=order)
-        return SearchResult(tuple(ordered), result.exhausted, result.coverage)
-
-    def _second_hop(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
+    def _second_hop(self, text: str, hits: Sequence[PassageHit]) -> list[_Ranked]:
         """Return the passages that a question's hits lead to; none if it needs no second hop."""
         words = self._index.words
         assert words is not None, "an index has words where there are two hops"
@@ -117,6 +110,13 @@ class TwoHopSearch(UnitSearch):
             ids = {row: node.id for row, node in read_rows(connection, rows).items()}
             targets = _best_targets(paths, ids, scores, least)
             return _with_units(connection, targets, question, self._granularity, hits)
+
+
+class _Ranked(NamedTuple):
+    """A passage, and its rank among those with the same score."""
+
+    rank: float
+    hit: PassageHit
 
 
 class Path(NamedTuple):
@@ -281,11 +281,12 @@ def _with_units(
     question: _Question,
     granularity: Sequence[str],
     hits: Sequence[PassageHit],
-) -> list[PassageHit]:
-    """Return second passages as hits, each with its best unit, which names the unit that led there.
+) -> list[_Ranked]:
+    """Return second passages, each with its best unit, which names the unit that led there.
 
     If these two units together hold enough of the question (see `LEAST_SHARE`), a passage keeps the score of
-    its path. Otherwise it ranks behind the best passages, and its unit's score is multiplied by `IDLE_SHARE`.
+    its path. Otherwise it takes the next of every other place behind the best passages, and its unit's score
+    is multiplied by `IDLE_SHARE`.
     """
     best_hits = hits[:BEST_PASSAGES]
     passage_ids = {hit.passage_id for hit in best_hits}
@@ -294,21 +295,29 @@ def _with_units(
     units = _Units(connection, passage_ids, granularity, question.weights)
     shares = [units.share([unit]) for hit in best_hits for unit in units.of(hit.passage_id)]
     least_share = max([LEAST_SHARE, *(share + ADDED_SHARE for share in shares)])
-    own_hits = {hit.passage_id: hit for hit in hits}
-    passages = []
+    first = {hit.passage_id: _Ranked(rank, hit) for rank, hit in enumerate(hits)}
+    passages: list[_Ranked] = []
+    before = (
+        len(best_hits) - 1
+    )  # rank of the passage before the next second one that holds too little
     for target in targets:
         leading, best = units.of_path(target)
-        hit = own_hits.get(target.passage_id, PassageHit(target.passage_id, -math.inf, ()))
+        new_hit = PassageHit(target.passage_id, -math.inf, ())
+        own_rank, hit = first.get(target.passage_id, _Ranked(math.inf, new_hit))
+        rank = first[target.first_id].rank
         score = target.score
         unit_score = target.score
         if units.share([leading, best]) < least_share:
-            score = max(hit.score, min(score, best_hits[-1].score))
+            rank = min(before, len(hits) - 1)
+            before += 1
+            score = max(hit.score, min(score, hits[rank].score))
             unit_score = min(unit_score, IDLE_SHARE * unit_score)  # a cosine may be negative
         matched = list(hit.units)
         if best is not None:
             led_by = target.first_id if leading is None else leading.id
             matched = _with_second_unit(matched, best, unit_score, led_by)
-        passages.append(PassageHit(target.passage_id, score, tuple(matched)))
+        hit = PassageHit(target.passage_id, score, tuple(matched))
+        passages.append(_Ranked(min(own_rank, rank + 0.5), hit))
     return passages
 
 
