@@ -2736,6 +2736,43 @@ def test_cells_that_go_on_below_are_whole(tmp_path: Path) -> None:
     assert "| 1 May | Card payment, Harbour Books | 35.20 |\n| 3 May | Rent | 980.00 |" in text
 
 
+def test_labels_that_go_on_below_are_whole(tmp_path: Path) -> None:
+    rows = [
+        ["", "2024", "2023"], ["Adjustments to the net", "", ""], ["income of the group:", "", ""],
+        ["Depreciation", "12", "14"], ["Proceeds from the sale of", "", ""],
+        ["stock and options", "48", "73"], ["Repayment of debt", "(103)", "(96)"],
+        ["and of loans", "", ""], ["of which: loans", "(40)", "(41)"],
+    ]  # fmt: skip
+    (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410], style="right"))
+    expected = [
+        "Adjustments to the net income of the group: |  | ", "Depreciation | 12 | 14",
+        "Proceeds from the sale of stock and options | 48 | 73",
+        "Repayment of debt and of loans | (103) | (96)", "of which: loans | (40) | (41)",
+    ]  # fmt: skip
+    assert "\n".join(f"| {row} |" for row in expected) in text
+
+
+def test_labels_between_the_rows_of_a_table_do_not_end_it(tmp_path: Path) -> None:
+    rows = [["", "2024", "2023"], *([f"Asset {n}", f"{n}1", f"{n}2"] for n in range(3))]
+    rows += [[label, "", ""] for label in ("Commitments", "Equity", "Shareholders", "Common")]
+    rows += [[f"Share {n}", f"{n}3", f"{n}4"] for n in range(3)]
+    (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410], style="right"))
+    assert text.count("---") == 3
+    assert all(text.count(f"| {label} |") == 1 for label, *_ in rows[1:])
+
+
+def test_names_above_the_lines_of_a_table_are_its_names(tmp_path: Path) -> None:
+    columns = [72, 250, 330, 410]
+    names = table_drawing([["At the end of", "2024", "2023"]], columns)
+    rows = [["Sales", "$1,204", "$998"], ["Cost", "(803)", "(777)"], ["Profit", "401", "221"]]
+    (text,) = drawn(tmp_path, names + table_drawing(rows, columns, top=684, style="ruled"))
+    header = "| At the end of | 2024 | 2023 |\n| --- | --- | --- |\n"
+    assert header + "| Sales | $1,204 | $998 |" in text
+    prose = table_drawing([["All that follows is in millions of dollars of that year."]], [72, 500])
+    (text,) = drawn(tmp_path, prose + table_drawing(rows, columns, top=684, style="ruled"))
+    assert "that year.\n\n|  |  |  |\n" in text
+
+
 def test_a_table_that_goes_on_over_pages_has_its_names_on_each(tmp_path: Path) -> None:
     columns = [72, 200, 300]
     pages = [
@@ -2939,6 +2976,31 @@ def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path
     assert html(tmp_path, source) == (
         "| Lake | Year | Depth |\n| --- | --- | --- |\n| Biwa | 1990 | 104 |\n| Biwa | 2000 | a\\|b |\n"
     )
+
+
+def test_signs_in_columns_of_their_own_are_read_with_their_figures(tmp_path: Path) -> None:
+    rows = [
+        ["<td colspan=3>2024", "<td colspan=3>2023"],
+        ["<td>$<td>1,204<td>", "<td>$<td>998<td>"],
+        ["<td colspan=2>(803<td>)", "<td colspan=2>(777<td>)"],
+        ["<td colspan=2>33.5<td>%", "<td colspan=2>—<td>%"],
+        ["<td>$<td>401<td>", "<td>$<td>(9<td>)"],
+    ]
+    labels = ["", "Sales", "Cost", "Margin", "Profit"]
+    lines = [f"<tr><td>{label}{''.join(row)}" for label, row in zip(labels, rows, strict=True)]
+    file = write(tmp_path / "a.html", f"<table>{''.join(lines)}</table>".encode())
+    (document,) = read_file(file, "a.html")
+    assert document.text == (
+        "|  | 2024 | 2023 |\n| --- | --- | --- |\n| Sales | $1,204 | $998 |\n| Cost | (803) | (777) |\n"
+        "| Margin | 33.5% | —% |\n| Profit | $401 | $(9) |\n"
+    )
+
+
+def test_a_column_of_units_is_not_read_with_the_labels_before_it(tmp_path: Path) -> None:
+    rows = ["<tr><th>Rate<th>Unit<th>Value", "<tr><td>Tax<td>%<td>9.6", "<tr><td>Duty<td>%<td>4.1"]
+    file = write(tmp_path / "a.html", f"<table>{''.join(rows)}</table>".encode())
+    (document,) = read_file(file, "a.html")
+    assert "| Tax | % | 9.6 |\n| Duty | % | 4.1 |" in document.text
 
 
 def test_the_grid_in_which_javadoc_lists_methods_is_a_table(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ def find_tables(
         rules: The horizontal lines alone that may rule tables.
         is_code: Returns whether the character at a place is in a font for code.
     """
-    tables = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
+    ruled = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
+    others = _without(ruled, boxes)
+    tables = [_with_names_above(table, text, boxes, others) for table in ruled]
     for table in _tables_between(rules, text, _without(tables, boxes)):
         if not is_code(min(table.places)) or not is_code(max(table.places)):
             tables.append(table)
@@ -222,6 +224,37 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     if not _is_table(grid) or _has_undivided_rows(line_ys):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
+
+
+def _with_names_above(table: PdfTable, text: str, boxes: Boxes, others: Boxes) -> PdfTable:
+    """Return a table with the names of its columns if they are above its lines, as above shaded rows.
+
+    Args:
+        table: The table.
+        text: The page's text.
+        boxes: The boxes of its characters.
+        others: Those of the characters outside tables.
+    """
+    first, *_ = table.grid
+    if len(cells_of(first)) > 1 and read_header(table.grid)[1]:
+        return table
+    rows = rows_of(
+        _pieces(text, {place: boxes[place] for place in sorted(table.places)}, _WIDE_GAP)
+    )
+    # signs may be far from their figures
+    columns = _columns_of(
+        [piece for piece in row if _NOT_A_SIGN.search(piece.text)] for row in rows
+    )
+    if len(columns) != len(first):
+        return table
+    top = rows[0][0].box.y
+    above = {place: box for place, box in others.items() if box.y < top}
+    lines = [*rows_of(_pieces(text, above, _WIDE_GAP)), rows[0]]
+    names = [*_lines_above(lines, len(lines) - 1, columns)]
+    if not names:
+        return table
+    grid = [_row(names, columns, True), *table.grid]
+    return table._replace(grid=grid, places={*table.places, *_places_in(chain(*names))})
 
 
 def _is_table(grid: Grid) -> bool:
@@ -384,6 +417,7 @@ _MOST = 0.7  # share of a column's cells
 _LONG_LINE = 18.0  # times the size of characters: the length of lines in columns of prose
 _NIL = words("- – — ― − n/a N/A")
 _SIGNS = "$€£¥￥(△▲"
+_NOT_A_SIGN = re.compile(r"[\w–—―−-]")
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
 _FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 
@@ -403,11 +437,14 @@ _Columns = Sequence[tuple[float, float]]
 def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
     lines = rows_of(_pieces(text, boxes, _WIDE_GAP))
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
-    for stretch in runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
+    end = 0  # of the table above
+    for stretch in runs(rows, lambda run, number: _goes_on(lines, run[-1], number)):
         columns = _columns([lines[number] for number in stretch])
         if columns:
+            first = stretch[0]
+            names = _lines_above(lines[end:], first - end, columns)
             end = _end(lines, stretch[-1], columns)
-            table = [*_lines_above(lines, stretch[0], columns), *lines[stretch[0] : end]]
+            table = [*names, *lines[first:end]]
             places = _places_in(chain(*table))
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
@@ -436,12 +473,19 @@ def _has_figures(line: _Line) -> bool:
     return any(is_figure(piece.text) for piece in line[1:])
 
 
+def _goes_on(lines: Sequence[_Line], first: int, last: int) -> bool:
+    """Return whether two lines with figures may belong to one table; between them may be any labels."""
+    figures_at = min(piece.box.left for piece in lines[first][1:])
+    between = [line[-1].box.right for line in lines[first + 1 : last]]
+    others = sum(right > figures_at for right in between)
+    return others <= _MOST_OTHER_LINES and _is_near(lines, first, last)
+
+
 def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
-    """Return whether two lines may belong to one table."""
+    """Return whether the lines from one to another are as close as those of a table."""
     box = lines[first][0].box
-    steps = last - first
-    step = (lines[last][0].box.y - box.y) / steps
-    return steps - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
+    step = (lines[last][0].box.y - box.y) / (last - first)
+    return step <= _NEXT_LINE * box.size
 
 
 def _columns(rows: Sequence[_Line]) -> _Columns:
@@ -509,10 +553,23 @@ def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
     """Return a row of column names, if there are any, and each row joined with the lines that continue it."""
 
     def goes_on(row: list[_Line], line: _Line) -> bool:
+        if _continues_label(row, line, columns):
+            return True
         is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
         return is_in_row and not _begins_row(line, columns)
 
     return [_row(row, columns, not _begins_row(row[0], columns)) for row in runs(lines, goes_on)]
+
+
+def _continues_label(row: Sequence[_Line], line: _Line, columns: _Columns) -> bool:
+    """Return whether a line goes on with the label of a row, and not both have figures."""
+    above = row[-1]
+    if not _begins_row(above, columns) or not _begins_row(line, columns):
+        return False
+    if _has_figures(line) and any(map(_has_figures, row)):
+        return False
+    are_labels = _begins_with(columns, above) and _begins_with(columns, line)
+    return are_labels and line[0].text[0].islower() and above[0].text[-1] not in ":."
 
 
 def _begins_row(line: _Line, columns: _Columns) -> bool:

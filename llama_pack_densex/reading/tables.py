@@ -62,12 +62,53 @@ def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
 
 
 def rows_with_text(places: Places) -> dict[float, Row]:
-    """Return the rows in which a cell with text begins, by number, without columns in which none does."""
+    """Return the rows in which a cell with text begins, by number, without columns in which none does.
+
+    A column of signs, which are set apart from their figures in financial statements, is joined with theirs.
+    """
     starts = {cell: place for place, cell in reversed(places.items()) if cell.text}
     rows = sorted({y for y, _ in starts.values()})
     columns = sorted({x for _, x in starts.values()})
     blank = Cell()
-    return {y: [places.get((y, x), blank) for x in columns] for y in rows}
+    grid = [[places.get((y, x), blank) for x in columns] for y in rows]
+    return dict(zip(rows, _with_joined_signs(grid), strict=True))
+
+
+def _with_joined_signs(grid: Grid) -> Grid:
+    """Join columns of signs, which financial statements set apart, with those of their figures."""
+    x = 1
+    while grid and x < len(grid[0]):
+        if _are_apart([(row[x - 1], row[x]) for row in grid]):
+            grid = [_with_joined_cells(row, x) for row in grid]
+        else:
+            x += 1
+    return grid
+
+
+_SIGN_BEFORE = re.compile(r"[(−-]?(?:[A-Z]{0,3}[$€£¥￥₩₹]|EUR|USD|GBP|JPY|CHF)\(?")
+_SIGN_BEHIND = re.compile(r"[)）]?[%％円]?|[%％][)）]")
+_BEGINNING_OF_FIGURE = re.compile(r"\S{0,2}\d|[-–—−]")
+
+
+def _are_apart(pairs: Sequence[tuple[Cell, Cell]]) -> bool:
+    """Return whether one of two adjacent columns has the signs of the figures in the other."""
+    texts = [(a.text, b.text) for a, b in pairs if a is not b and a.text and b.text]
+    before = all(_SIGN_BEFORE.fullmatch(a) and _BEGINNING_OF_FIGURE.match(b) for a, b in texts)
+    behind = all(_BEGINNING_OF_FIGURE.match(a) and _SIGN_BEHIND.fullmatch(b) for a, b in texts)
+    return len(texts) > 0 and (before or behind)
+
+
+def _with_joined_cells(row: Row, x: int) -> Row:
+    """Return a row in which the cells in a column and in the one before it are one."""
+    left = row[x - 1]
+    right = row[x]
+    if left is right or not right.text:
+        return row[:x] + row[x + 1 :]
+    if not left.text:
+        return row[: x - 1] + row[x:]
+    joined = Cell(left.text + right.text, right.is_name)
+    row = [joined if cell in (left, right) else cell for cell in row]
+    return row[:x] + row[x + 1 :]
 
 
 def cells_of(row: Row) -> list[Cell]:
