@@ -15,13 +15,14 @@ from itertools import chain, dropwhile, pairwise, product
 from operator import attrgetter
 from typing import NamedTuple
 
-from llama_pack_densex.reading.pdf_lines import Boxes, Line, right_of, rows_of
+from llama_pack_densex.reading.pdf_lines import Boxes, Line, around, right_of, rows_of
 from llama_pack_densex.reading.pdf_order import are_prose
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
     Row,
     cells_of,
+    join_signs,
     read_header,
     rows_with_text,
     runs,
@@ -55,17 +56,28 @@ class PdfTable(NamedTuple):
         grid: Its cells.
         places: The places of its characters in the page's text.
         edges: The edges of its columns: all of them in a table with lines, else the left ones.
+        columns: The left and right edges of the texts in its columns.
     """
 
     grid: Grid
     places: Collection[int]
     edges: Sequence[float]
+    columns: _Columns
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its first row names the columns."""
+        return len(cells_of(self.grid[0])) > 1 and read_header(self.grid)[1] > 0
 
     def below(self, upper: PdfTable) -> PdfTable:
-        """Return this table with the header of one on the page before, if it continues that without it."""
+        """Return this table with the header of one above it, perhaps on the page before, if it continues that
+        without it."""
         texts = [cell.text for cell in self.grid[0]]
         upper_texts = [cell.text for cell in upper.grid[0]]
-        if self.edges != upper.edges or texts == upper_texts:
+        if len(texts) != len(upper_texts) or texts == upper_texts:
+            return self
+        has_same_columns = not self.has_names and _are_alike(self.columns, upper.columns)
+        if self.edges != upper.edges and not has_same_columns:
             return self
         _, depth = read_header(upper.grid)
         return self._replace(grid=upper.grid[:depth] + self.grid)
@@ -96,7 +108,12 @@ def find_tables(
     for table in _aligned_tables(text, _without(tables, boxes)):
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
-    return tables
+    named: list[PdfTable] = []
+    for table in sorted(tables, key=lambda table: min(table.places)):
+        if named and not table.has_names:
+            table = table.below(named[-1])
+        named.append(table)
+    return named
 
 
 def _without(tables: Iterable[PdfTable], boxes: Boxes) -> Boxes:
@@ -223,7 +240,12 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     grid = list(rows.values())
     if not _is_table(grid) or _has_undivided_rows(line_ys):
         return None
-    return PdfTable(grid, {*chain(*places.values())}, frame.xs)
+    pieces = [
+        Line(cell.text, [*places[first]], around(boxes, places[first]))
+        for first, cell in cells.items()
+        if _NOT_A_SIGN.search(cell.text)
+    ]
+    return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, _columns_of([pieces]))
 
 
 def _with_names_above(table: PdfTable, text: str, boxes: Boxes, others: Boxes) -> PdfTable:
@@ -235,25 +257,13 @@ def _with_names_above(table: PdfTable, text: str, boxes: Boxes, others: Boxes) -
         boxes: The boxes of its characters.
         others: Those of the characters outside tables.
     """
-    first, *_ = table.grid
-    if len(cells_of(first)) > 1 and read_header(table.grid)[1]:
+    if table.has_names or len(table.grid[0]) != len(table.columns):
         return table
-    rows = rows_of(
-        _pieces(text, {place: boxes[place] for place in sorted(table.places)}, _WIDE_GAP)
-    )
-    # signs may be far from their figures
-    columns = _columns_of(
-        [piece for piece in row if _NOT_A_SIGN.search(piece.text)] for row in rows
-    )
-    if len(columns) != len(first):
-        return table
-    top = rows[0][0].box.y
-    above = {place: box for place, box in others.items() if box.y < top}
-    lines = [*rows_of(_pieces(text, above, _WIDE_GAP)), rows[0]]
-    names = [*_lines_above(lines, len(lines) - 1, columns)]
-    if not names:
-        return table
-    grid = [_row(names, columns, True), *table.grid]
+    top = min(table.places, key=lambda place: boxes[place].y)
+    above = {place: box for place, box in others.items() if box.y < boxes[top].y}
+    lines = [*rows_of(_pieces(text, above, _WIDE_GAP)), [Line("", [top], boxes[top])]]
+    names = [*_lines_above(lines, len(lines) - 1, table.columns)]  # and rows that are not shaded
+    grid = [*_grid(names, table.columns), *table.grid]
     return table._replace(grid=grid, places={*table.places, *_places_in(chain(*names))})
 
 
@@ -318,7 +328,7 @@ def _tables_between(rules: Iterable[_Rulings], text: str, boxes: Boxes) -> Itera
             rows += (_row(row, columns, False) for row in _rows_between(body, columns))
             if len(columns) > 1 and _is_table(rows):
                 places = _places_in(chain(*header, *chain(*body)))
-                yield PdfTable(rows, places, [left for left, _ in columns])
+                yield PdfTable(rows, places, [left for left, _ in columns], columns)
 
 
 def _ruled_stretches(
@@ -446,7 +456,14 @@ def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
             end = _end(lines, stretch[-1], columns)
             table = [*names, *lines[first:end]]
             places = _places_in(chain(*table))
-            yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
+            lefts = [left for left, _ in columns]
+            yield PdfTable(_grid(table, columns), places, lefts, columns)
+
+
+def _are_alike(columns: _Columns, others: _Columns) -> bool:
+    """Return whether columns overlap others, one by one."""
+    pairs = zip(columns, others, strict=False)
+    return len(columns) == len(others) and all(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
 
 
 def _places_in(pieces: Iterable[Line]) -> list[int]:
@@ -569,7 +586,8 @@ def _continues_label(row: Sequence[_Line], line: _Line, columns: _Columns) -> bo
     if _has_figures(line) and any(map(_has_figures, row)):
         return False
     are_labels = _begins_with(columns, above) and _begins_with(columns, line)
-    return are_labels and line[0].text[0].islower() and above[0].text[-1] not in ":."
+    is_continued = not above[0].text.endswith((":", "."))
+    return are_labels and is_continued and line[0].text[:1].islower()
 
 
 def _begins_row(line: _Line, columns: _Columns) -> bool:

@@ -58,23 +58,19 @@ def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
                 x += 1
             for place in product(range(y, y + height), range(x, x + width)):
                 places.setdefault(place, cell)
-    return list(rows_with_text(places).values())
+    return join_signs(list(rows_with_text(places).values()))
 
 
 def rows_with_text(places: Places) -> dict[float, Row]:
-    """Return the rows in which a cell with text begins, by number, without columns in which none does.
-
-    A column of signs, which are set apart from their figures in financial statements, is joined with theirs.
-    """
+    """Return the rows in which a cell with text begins, by number, without columns in which none does."""
     starts = {cell: place for place, cell in reversed(places.items()) if cell.text}
     rows = sorted({y for y, _ in starts.values()})
     columns = sorted({x for _, x in starts.values()})
     blank = Cell()
-    grid = [[places.get((y, x), blank) for x in columns] for y in rows]
-    return dict(zip(rows, _with_joined_signs(grid), strict=True))
+    return {y: [places.get((y, x), blank) for x in columns] for y in rows}
 
 
-def _with_joined_signs(grid: Grid) -> Grid:
+def join_signs(grid: Grid) -> Grid:
     """Join columns of signs, which financial statements set apart, with those of their figures."""
     x = 1
     while grid and x < len(grid[0]):
