@@ -2773,6 +2773,31 @@ def test_names_above_the_lines_of_a_table_are_its_names(tmp_path: Path) -> None:
     assert "that year.\n\n|  |  |  |\n" in text
 
 
+def test_the_unshaded_first_row_of_a_table_is_in_it(tmp_path: Path) -> None:
+    columns = [72, 250, 330, 410]
+    above = table_drawing([["In May", "2024", "2023"], ["Sales", "1,204", "998"]], columns)
+    rows = [["Cost", "(803)", "(777)"], ["Profit", "401", "221"]]
+    (text,) = drawn(tmp_path, above + table_drawing(rows, columns, top=668, style="ruled"))
+    assert (
+        "| In May | 2024 | 2023 |\n| --- | --- | --- |\n| Sales | 1,204 | 998 |\n| Cost |" in text
+    )
+
+
+def test_a_table_has_the_names_of_one_above_with_the_same_columns(tmp_path: Path) -> None:
+    columns = [72, 250, 330, 410]
+    upper = [["In May", "2024", "2023"], *([f"Asset {n}", f"{n}1", f"{n}2"] for n in range(3))]
+    lower = [[f"Share {n}", f"{n}30", f"{n}40"] for n in range(3)]
+    others = [[f"Item {n}", f"{9 - n}50"] for n in range(3)]
+    tables = table_drawing(upper, columns, style="right")
+    tables += table_drawing(lower, columns, top=560, style="right")
+    tables += table_drawing(others, [72, 160, 240], top=420, style="right")
+    (text,) = drawn(tmp_path, tables)
+    names = "| In May | 2024 | 2023 |\n| --- | --- | --- |\n"
+    assert names + "| Asset 0 | 01 | 02 |" in text
+    assert names + "| Share 0 | 030 | 040 |" in text
+    assert "|  |  |\n| --- | --- |\n| Item 0 | 950 |" in text
+
+
 def test_a_table_that_goes_on_over_pages_has_its_names_on_each(tmp_path: Path) -> None:
     columns = [72, 200, 300]
     pages = [
