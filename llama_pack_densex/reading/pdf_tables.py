@@ -100,20 +100,25 @@ def find_tables(
         is_code: Returns whether the character at a place is in a font for code.
     """
     ruled = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
-    others = _without(ruled, boxes)
-    tables = [_with_names_above(table, text, boxes, others) for table in ruled]
+    outside = _without(ruled, boxes)
+    tables = [_with_names_above(table, text, boxes, outside) for table in ruled]
     for table in _tables_between(rules, text, _without(tables, boxes)):
         if not is_code(min(table.places)) or not is_code(max(table.places)):
             tables.append(table)
     for table in _aligned_tables(text, _without(tables, boxes)):
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
-    named: list[PdfTable] = []
-    for table in sorted(tables, key=lambda table: min(table.places)):
-        if named and not table.has_names:
-            table = table.below(named[-1])
-        named.append(table)
-    return named
+    return _continued(sorted(tables, key=lambda table: min(table.places)))
+
+
+def _continued(tables: Iterable[PdfTable]) -> list[PdfTable]:
+    """Return the tables of a page; one without names that continues the one above has the names of that."""
+    continued: list[PdfTable] = []
+    for table in tables:
+        if continued and not table.has_names:
+            table = table.below(continued[-1])
+        continued.append(table)
+    return continued
 
 
 def _without(tables: Iterable[PdfTable], boxes: Boxes) -> Boxes:
@@ -248,19 +253,19 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, _columns_of([pieces]))
 
 
-def _with_names_above(table: PdfTable, text: str, boxes: Boxes, others: Boxes) -> PdfTable:
+def _with_names_above(table: PdfTable, text: str, boxes: Boxes, outside: Boxes) -> PdfTable:
     """Return a table with the names of its columns if they are above its lines, as above shaded rows.
 
     Args:
         table: The table.
         text: The page's text.
         boxes: The boxes of its characters.
-        others: Those of the characters outside tables.
+        outside: Those of the characters outside tables.
     """
     if table.has_names or len(table.grid[0]) != len(table.columns):
         return table
     top = min(table.places, key=lambda place: boxes[place].y)
-    above = {place: box for place, box in others.items() if box.y < boxes[top].y}
+    above = {place: box for place, box in outside.items() if box.y < boxes[top].y}
     lines = [*rows_of(_pieces(text, above, _WIDE_GAP)), [Line("", [top], boxes[top])]]
     names = [*_lines_above(lines, len(lines) - 1, table.columns)]  # and rows that are not shaded
     grid = [*_grid(names, table.columns), *table.grid]
@@ -460,10 +465,10 @@ def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
             yield PdfTable(_grid(table, columns), places, lefts, columns)
 
 
-def _are_alike(columns: _Columns, others: _Columns) -> bool:
-    """Return whether columns overlap others, one by one."""
-    pairs = zip(columns, others, strict=False)
-    return len(columns) == len(others) and all(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+def _are_alike(columns: _Columns, upper: _Columns) -> bool:
+    """Return whether the columns of two tables overlap one by one."""
+    pairs = zip(columns, upper, strict=False)
+    return len(columns) == len(upper) and all(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
 
 
 def _places_in(pieces: Iterable[Line]) -> list[int]:
@@ -494,8 +499,8 @@ def _goes_on(lines: Sequence[_Line], first: int, last: int) -> bool:
     """Return whether two lines with figures may belong to one table; between them may be any labels."""
     figures_at = min(piece.box.left for piece in lines[first][1:])
     between = [line[-1].box.right for line in lines[first + 1 : last]]
-    others = sum(right > figures_at for right in between)
-    return others <= _MOST_OTHER_LINES and _is_near(lines, first, last)
+    not_labels = sum(right > figures_at for right in between)
+    return not_labels <= _MOST_OTHER_LINES and _is_near(lines, first, last)
 
 
 def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:

@@ -86,12 +86,20 @@ _SIGN_BEHIND = re.compile(r"[)）]?[%％円]?|[%％][)）]")
 _BEGINNING_OF_FIGURE = re.compile(r"\S{0,2}\d|[-–—−]")
 
 
-def _are_apart(pairs: Sequence[tuple[Cell, Cell]]) -> bool:
+def _are_apart(pairs: Iterable[tuple[Cell, Cell]]) -> bool:
     """Return whether one of two adjacent columns has the signs of the figures in the other."""
     texts = [(a.text, b.text) for a, b in pairs if a is not b and a.text and b.text]
-    before = all(_SIGN_BEFORE.fullmatch(a) and _BEGINNING_OF_FIGURE.match(b) for a, b in texts)
-    behind = all(_BEGINNING_OF_FIGURE.match(a) and _SIGN_BEHIND.fullmatch(b) for a, b in texts)
-    return len(texts) > 0 and (before or behind)
+    return bool(texts) and (all(map(_begins_figure, texts)) or all(map(_ends_figure, texts)))
+
+
+def _begins_figure(texts: tuple[str, str]) -> bool:
+    sign, figure = texts
+    return bool(_SIGN_BEFORE.fullmatch(sign) and _BEGINNING_OF_FIGURE.match(figure))
+
+
+def _ends_figure(texts: tuple[str, str]) -> bool:
+    figure, sign = texts
+    return bool(_BEGINNING_OF_FIGURE.match(figure) and _SIGN_BEHIND.fullmatch(sign))
 
 
 def _with_joined_cells(row: Row, x: int) -> Row:
