@@ -250,7 +250,8 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
         for first, cell in cells.items()
         if _NOT_A_SIGN.search(cell.text)
     ]
-    return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, _columns_of([pieces]))
+    columns = _columns_of([pieces], _TOUCHING)
+    return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, columns)
 
 
 def _with_names_above(table: PdfTable, text: str, boxes: Boxes, outside: Boxes) -> PdfTable:
@@ -375,14 +376,14 @@ def _header_above(lines: Sequence[_Line], y: float) -> _Band:
     return [*dropwhile(lambda line: len(line) == 1, header)]
 
 
-def _stacks(lines: Iterable[_Line]) -> list[list[Line]]:
-    """Return the pieces of lines by column: those that overlap others in width are in the same one."""
+def _stacks(lines: Iterable[_Line], gap: float = 0) -> list[list[Line]]:
+    """Return the pieces of lines by column: those that are no farther from others than a gap, in points."""
     pieces = sorted(chain(*lines), key=lambda piece: piece.box.left)
-    return runs(pieces, lambda run, piece: piece.box.left <= right_of(run))
+    return runs(pieces, lambda run, piece: piece.box.left <= right_of(run) + gap)
 
 
-def _columns_of(lines: Iterable[_Line]) -> _Columns:
-    return [(stack[0].box.left, right_of(stack)) for stack in _stacks(lines)]
+def _columns_of(lines: Iterable[_Line], gap: float = 0) -> _Columns:
+    return [(stack[0].box.left, right_of(stack)) for stack in _stacks(lines, gap)]
 
 
 def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterator[_Band]:

@@ -81,7 +81,7 @@ def join_signs(grid: Grid) -> Grid:
     return grid
 
 
-_SIGN_BEFORE = re.compile(r"[(−-]?(?:[A-Z]{0,3}[$€£¥￥₩₹]|EUR|USD|GBP|JPY|CHF)\(?")
+_SIGN_BEFORE = re.compile(r"[(−-]?(?:(?:[A-Z]{0,3}[$€£¥￥₩₹]|EUR|USD|GBP|JPY|CHF) ?)+\(?")
 _SIGN_BEHIND = re.compile(r"[)）]?[%％円]?|[%％][)）]")
 _BEGINNING_OF_FIGURE = re.compile(r"\S{0,2}\d|[-–—−]")
 
