@@ -2590,6 +2590,7 @@ def test_what_the_bookmarks_of_a_pdf_name_are_headings(tmp_path: Path) -> None:
         "Microsoft Word - a.docx",
         "report.tex",
         "Untitled 1",
+        "0000012927-23-000007",
         r"\(anonymous\)",
         r"\(unspecified\)",
         "Document1",

@@ -85,10 +85,10 @@ def packed(contents: Mapping[str, bytes]) -> BytesIO:
     return archive
 
 
-# Titles that programs make up, such as the name of the file.
+# Titles that programs make up, such as the name of the file, or a number.
 _NO_TITLE = re.compile(
     r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定|\((?:anonymous|unspecified|untitled|none)\)$"
-    r"|(?:document|presentation|文書|プレゼンテーション)\s?\d+$)|\.\w{2,5}$"
+    r"|(?:document|presentation|文書|プレゼンテーション)\s?\d+$|[\W\d_]{6,}$)|\.\w{2,5}$"
 )
 
 
