@@ -427,7 +427,9 @@ _WIDE_GAP_BEFORE_SIGN = 0.5
 _WIDE_GAP_BEHIND_SIGN = 20.0
 # times the size of characters, from the middle of a table's line to that of the next
 _NEXT_LINE = 2.6
-_MOST_OTHER_LINES = 2  # lines without figures between two with figures
+# lines without figures between two with figures; more if they are labels
+_MOST_OTHER_LINES = 2
+_MOST_LABELS = 4
 _MOST_LINES_ABOVE = 5  # lines of a header and the first section's name
 _MOST = 0.7  # share of a column's cells
 _LONG_LINE = 18.0  # times the size of characters: the length of lines in columns of prose
@@ -497,11 +499,12 @@ def _has_figures(line: _Line) -> bool:
 
 
 def _goes_on(lines: Sequence[_Line], first: int, last: int) -> bool:
-    """Return whether two lines with figures may belong to one table; between them may be any labels."""
+    """Return whether two lines with figures may belong to one table."""
+    between = lines[first + 1 : last]
     figures_at = min(piece.box.left for piece in lines[first][1:])
-    between = [line[-1].box.right for line in lines[first + 1 : last]]
-    not_labels = sum(right > figures_at for right in between)
-    return not_labels <= _MOST_OTHER_LINES and _is_near(lines, first, last)
+    are_labels = all(line[-1].box.right < figures_at for line in between)
+    most = _MOST_LABELS if are_labels else _MOST_OTHER_LINES
+    return len(between) <= most and _is_near(lines, first, last)
 
 
 def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
