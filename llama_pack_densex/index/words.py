@@ -109,6 +109,7 @@ class Words:
             "tokenizer": self.name,
             "sample": sample,
             "propositions": self.propositions,
+            "headings": True,
         }
         return json.dumps(fields)
 
@@ -143,24 +144,28 @@ class Words:
         text = searchable_text("\n".join([searched_context(record.context), *lines]))
         return " ".join(self.tokens(text))
 
-    def of_passage(self, own: str, stated: Iterable[str]) -> str:
+    def of_passage(self, passage: NodeRecord, stated: Iterable[str]) -> str:
         """Return the tokens that a passage is found by, separated by spaces.
 
+        They include those of its document's title and of the headings above it, which tell the passages of
+        one document from similar ones of another.
+
         Args:
-            own: The tokens of its text.
+            passage: The passage.
             stated: The tokens of each of its propositions and questions. They are left out if none of them
                 has a token more often than the text.
         """
+        own = self.of(passage)
+        headings = self.tokens(f"{_title_of(passage)}\n{passage.section}")
         stated = list(stated) if self.propositions else []
         own_counts = Counter(own.split(" "))
-        if any(Counter(words.split(" ")) - own_counts for words in stated):
-            return " ".join([own, *stated])
-        return own
+        if not any(Counter(words.split(" ")) - own_counts for words in stated):
+            stated = []
+        return " ".join(filter(None, [own, *headings, *stated]))
 
     def names_of(self, passage: NodeRecord) -> list[str]:
         """Return the names in a passage and its title, each as its tokens separated by spaces."""
-        title = str(json.loads(passage.metadata or "{}").get(TITLE_KEY, ""))
-        names = find_names(searchable_text(f"{title}\n{passage.text}"))
+        names = find_names(searchable_text(f"{_title_of(passage)}\n{passage.text}"))
         return list(dict.fromkeys(filter(None, (_name_tokens(self, name) for name in names))))
 
     def add(self, connection: Connection, records: Mapping[int, NodeRecord]) -> None:
@@ -180,12 +185,14 @@ class Words:
         add_words(
             connection,
             (
-                RowWords(
-                    row, PASSAGES, self.of_passage(self.of(passage), stated.get(passage.id, ()))
-                )
+                RowWords(row, PASSAGES, self.of_passage(passage, stated.get(passage.id, ())))
                 for row, passage in passages.items()
             ),
         )
+
+
+def _title_of(passage: NodeRecord) -> str:
+    return str(json.loads(passage.metadata or "{}").get(TITLE_KEY, ""))
 
 
 def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:

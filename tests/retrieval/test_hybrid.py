@@ -180,6 +180,23 @@ def test_documents_of_equal_text_are_all_found(search: str, mode: str) -> None:
     assert len(set(sources(pack.retrieve("琵琶湖", similarity_top_k=99)))) == 12
 
 
+@pytest.mark.parametrize("heading", ["title", "section"])
+@pytest.mark.parametrize("search", ["lexical", "hybrid"])
+def test_headings_tell_passages_of_equal_text_apart(search: str, heading: str) -> None:
+    names = [f"{name} Ltd" for name in ("Ashby", "Birch", "Calder", "Denby")]
+    text = "Sales rose by three percent in the spring, and fell in the autumn. " * 20
+    same = [
+        Document(text=text, id_=name, metadata={"title": name})
+        if heading == "title"
+        else Document(text=f"# {name}\n\n{text}", id_=name, metadata={"title": "Sales"})
+        for name in names
+    ]
+    pack = DenseXRetrievalPack(same, dense_weight=0, **SEARCHES[search])
+    for name in names:
+        results = pack.retrieve(f"By how much did the sales of {name} rise?", similarity_top_k=2)
+        assert sources(results) == [name, name]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_language_that_the_model_does_not_know_is_searched_by_words_alone(mode: str) -> None:
     model = EnglishEmbedding()
