@@ -30,6 +30,7 @@ from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.significance import (
     Comparison,
     bootstrap_intervals,
+    compare_systems,
     randomisation_test,
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -519,8 +520,7 @@ def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
     first = max(scores, key=lambda name: (name == "densex", _is_ours(name)))
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
-            tested = randomisation_test(scores[first][metric], scores[second][metric])
-            yield Comparison(metric, first, second, *tested)
+            yield compare_systems(scores, metric, first, second)
 
 
 def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:

@@ -18,7 +18,7 @@ from llama_pack_densex.evaluation.significance import (
     Comparison,
     Interval,
     bootstrap_intervals,
-    randomisation_test,
+    compare_systems,
 )
 
 # the first bytes of a compressed file
@@ -121,8 +121,7 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         results.append(RunScore(name, means, intervals, len(labels) - len(rankings)))
     comparisons = []
     for metric, (first, second) in product(("ndcg@10", "mrr@10"), combinations(scores, 2)):
-        tested = randomisation_test(scores[first][metric], scores[second][metric])
-        comparisons.append(Comparison(metric, first, second, *tested))
+        comparisons.append(compare_systems(scores, metric, first, second))
     return ScoreReport(str(qrels), len(labels), results, comparisons)
 
 
