@@ -96,8 +96,10 @@ def import_results(options: BatchImportCommand) -> bool:
 
 
 def _print_import(index: str, report: batch.ImportReport) -> None:
-    duplicates = f", {report.already_there:,} there already" if report.already_there else ""
-    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{duplicates}.")
+    imported = f"{report.imported:,}"
+    if report.already_there:
+        imported += f", {report.already_there:,} there already"
+    write(f"Results: {report.lines:,}. Imported: {imported}.")
     if report.unusable:
         number = sum(report.unusable.values())
         write(

@@ -138,21 +138,21 @@ def _with_variable(command: str, name: str, info: Any) -> Any:
 def options_of(context: typer.Context, name: str) -> dict[str, Any]:
     """Return the options of a command by their names on the command line, without "--"."""
     group: Any = context.command
-    return {
-        text.removeprefix("--"): parameter
-        for parameter in group.get_command(context, name).params
-        for text in parameter.opts
-        if text.startswith("--")  # arguments have no dashes
-    }
+    options = {}
+    for parameter in group.get_command(context, name).params:
+        for text in parameter.opts:
+            if text.startswith("--"):  # arguments have no dashes
+                options[text.removeprefix("--")] = parameter
+    return options
 
 
 def _configured(context: typer.Context) -> set[str]:
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {
-        name
-        for name, source in sources.items()
-        if source is not None and source.name == "DEFAULT_MAP"
-    }
+    configured = set()
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "DEFAULT_MAP":
+            configured.add(name)
+    return configured
 
 
 def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
@@ -164,16 +164,17 @@ def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
     address = values.get("api_base")
     if address is None:
         return values
-    models = {
-        option: values[option] for option in _MODELS if values.get(option) not in (None, "none")
-    }
-    if not models:
+    named = [option for option in _MODELS if values.get(option) not in (None, "none")]
+    if not named:
         raise ValueError(
             "--api-base needs a model that is served there: name one, such as openai-like:qwen3:8b"
         )
     from llama_pack_densex.llm.names import with_address, with_provider
 
-    models |= {
-        option: with_provider(name) for option, name in models.items() if option != "embed_model"
-    }
-    return values | dict(zip(models, with_address(models.values(), address), strict=True))
+    names = []
+    for option in named:
+        name = values[option]
+        if option != "embed_model":
+            name = with_provider(name)
+        names.append(name)
+    return values | dict(zip(named, with_address(names, address), strict=True))

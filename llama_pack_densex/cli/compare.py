@@ -119,11 +119,14 @@ def compare_strategies(options: CompareCommand) -> bool:
 
 
 def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSet:
+    name = None
+    if language != options.language:  # one of several
+        name = f"{options.dataset.stem} ({language})"
     with waiting("Reading the dataset"):
         return read_dataset(
             options.dataset,
             options.documents,
-            name=None if language == options.language else f"{options.dataset.stem} ({language})",
+            name=name,
             language=language,
             max_questions=options.limit,
             leave_out=[options.out] if options.out else [],
@@ -177,7 +180,8 @@ class _Comparison:
         documents = self.dataset.documents
         propositionizer = self.arguments.get("propositionizer")
         if propositionizer:
-            if replies := _kept(self.options, REPLIES):
+            replies = _kept(self.options, REPLIES)
+            if replies:
                 propositionizer = propositionizer.keeping_replies(replies)
             parser, _ = make_node_parser(
                 PackOptions(), UserArguments(propositionizer=propositionizer)
@@ -205,10 +209,10 @@ class _Comparison:
         """Guess the usage of LLMs roughly: without propositions, the contexts are not known."""
         strategies = self._strategies()
         answers = len(self.dataset.questions) * len(strategies)
-        reader = _usage(
-            "reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
-        )
-        judge = _usage("judge_llm", answers * len(TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+        read = fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
+        judged = max(READER_LENGTHS) * _TOKENS_OF_A_WORD
+        reader = _usage("reader_llm", answers * len(READER_LENGTHS), read)
+        judge = _usage("judge_llm", answers * len(TRIAD), judged)
         headers = Usage()
         if any(strategy.name.startswith("contextual") for strategy in strategies):
             for document in self.dataset.documents:  # each passage is sent with its whole document
@@ -220,7 +224,9 @@ class _Comparison:
 def _kept(options: Evaluating, name: str) -> Path | None:
     """Return a file that an earlier command left in the report's folder; None if there is none."""
     file = options.out and options.out / name
-    return file if file and file.exists() else None
+    if file and file.exists():
+        return file
+    return None
 
 
 def _stand_in(role: str) -> str:
@@ -242,9 +248,10 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
     arguments = options.chosen("embed_model", "trulens", "max_cost")
     arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
     if options.propositionizer is not None:
-        is_recorded = options.propositionizer.startswith("recorded:")  # the LLM is for headers then
+        if options.propositionizer.startswith("recorded:"):
+            llm = None  # it is for headers only
         arguments["propositionizer"] = make_propositionizer(
-            options.propositionizer, None if is_recorded else llm, **options.chosen("max_cost")
+            options.propositionizer, llm, **options.chosen("max_cost")
         )
     if options.strategies is not None:
         names = map(str.strip, options.strategies.split(","))
@@ -323,7 +330,9 @@ def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
 
 def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | None, Path | None]]:
     """Yield the languages to ask in, each with the folder of its report: a subfolder if there are several."""
-    languages = [] if options.language else languages_of(questions)
+    languages = []
+    if not options.language:
+        languages = languages_of(questions)
     if len(languages) < 2:
         yield options.language, options.out
         return
@@ -333,28 +342,25 @@ def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | Non
 
 def _llm_names(options: EvaluateCommand) -> dict[str, str]:
     """Return the names of the LLMs that are used, by role."""
-    default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
-    names = {
-        "answers": options.query_llm or default,
-        "reader": options.reader_model,
-        "judge": options.judge_model,
-    }
+    query_llm = options.query_llm
+    if not query_llm and os.environ.get("OPENAI_API_KEY"):
+        query_llm = OPENAI_MODEL
+    names = {"answers": query_llm, "reader": options.reader_model, "judge": options.judge_model}
     return {role: name for role, name in names.items() if name is not None and name != NONE}
 
 
 def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
     """Return the LLMs that are used, by role; for an estimate they only count their requests."""
-    stand_ins = _STAND_INS if is_estimate else {}
-    replies = _kept(options, REPLIES) if is_estimate else options.out and options.out / REPLIES
-    return {
-        role: KeptLLM(
-            named_llm(name, is_called=not is_estimate),
-            replies,
-            options.max_cost,
-            stand_ins.get(role),
-        )
-        for role, name in _llm_names(options).items()
-    }
+    replies = options.out and options.out / REPLIES
+    stand_ins: Mapping[str, str] = {}
+    if is_estimate:
+        replies = _kept(options, REPLIES)
+        stand_ins = _STAND_INS
+    llms = {}
+    for role, name in _llm_names(options).items():
+        llm = named_llm(name, is_called=not is_estimate)
+        llms[role] = KeptLLM(llm, replies, options.max_cost, stand_ins.get(role))
+    return llms
 
 
 def _main_figures(report: Report) -> dict[str, Any]:
@@ -372,12 +378,14 @@ def _publish(
     options: CompareCommand | EvaluateCommand, report: Report, folder: Path | None
 ) -> None:
     """Write a report to its folder, and print it unless the output is JSON."""
-    files = report.write(folder) if folder else []
+    files = []
+    if folder:
+        files = [one_line(str(file)) for file in report.write(folder)]
     if options.as_json:
         return
     _print_report(report)
     if files:
-        write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
+        write(f"Written: {', '.join(files)}.")
 
 
 def _print_report(report: Report) -> None:
@@ -395,10 +403,9 @@ def _print_report(report: Report) -> None:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
     for names in (_OF_READER, _OF_ANSWERS, TRIAD):
-        failures = [
-            max(strategy.failed.get(metric, 0) for metric in names)
-            for strategy in report.strategies
-        ]
+        failures = []
+        for strategy in report.strategies:
+            failures.append(max(strategy.failed.get(metric, 0) for metric in names))
         _print_metrics(report, names, "failed", failures)
     _print_skipped(report)
     if report.all_failed:
@@ -446,8 +453,9 @@ def _marked_value(
     value = strategy.metrics.get(metric)
     if value is None:
         return "- "
-    mark = "*" if (metric, strategy.name) in differing else " "
-    return f"{value:.3f}{mark}"
+    if (metric, strategy.name) in differing:
+        return f"{value:.3f}*"
+    return f"{value:.3f} "
 
 
 def _is_measured(report: Report, metric: str) -> bool:
@@ -460,12 +468,11 @@ def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -
     for role, figures in requests.items():
         usage = figures.usage
         numbers = (usage.requests, figures.cache_hits, usage.input_tokens, usage.output_tokens)
-        rows.append(
-            [role, figures.model, *(f"{number:,}" for number in numbers), money(figures.cost)]
-        )
-    titles = ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost")
+        rows.append([role, figures.model, *map("{:,}".format, numbers), money(figures.cost)])
     if rows:
+        titles = ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost")
         print_table(titles, rows, texts=2)
-    if is_estimate:
-        note = "Replies are assumed to have the usual length." if rows else "No LLM is asked."
-        write(note, "dim")
+    if is_estimate and rows:
+        write("Replies are assumed to have the usual length.", "dim")
+    elif is_estimate:
+        write("No LLM is asked.", "dim")

@@ -102,17 +102,20 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _checked(place: str, value: Any, is_list: bool) -> Any:
-    items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, (str, int, float)) for item in items) or (
-        isinstance(value, list) and not is_list
-    ):
+    items = [value]
+    if is_list and isinstance(value, list):
+        items = value
+    if not all(isinstance(item, (str, int, float)) for item in items):
         raise ValueError(f"{place}: {json.dumps(value, default=str)} is not a value of this option")
-    return items if is_list else value
+    if is_list:
+        return items
+    return value
 
 
 def _shown(value: Any) -> str:
-    text = redacted(value) if isinstance(value, str) and is_store_url(value) else value
-    return json.dumps(text, ensure_ascii=False)
+    if isinstance(value, str) and is_store_url(value):
+        value = redacted(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _place(name: str, value: Any) -> str | None:
@@ -126,4 +129,6 @@ def _place(name: str, value: Any) -> str | None:
         return None
     if name in ("llm", "query_llm"):
         return unnamed_place(with_provider(text))
-    return unnamed_place(text, RETRIEVERS) if name in ("embed_model", "rerank") else None
+    if name in ("embed_model", "rerank"):
+        return unnamed_place(text, RETRIEVERS)
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -72,14 +72,18 @@ def index_paths(options: IndexCommand) -> bool:
     # raises if the folder cannot be used, before anything is read or paid for
     index = IndexPlace.of(options.to)
     opened = index.read()
-    arguments = _pack_arguments(options, opened[0] if opened else None)
-    pack = index.open(**arguments) if opened else None
+    manifest = opened and opened[0]
+    arguments = _pack_arguments(options, manifest)
+    pack = None
+    if manifest:
+        pack = index.open(**arguments)
     plan = plan_ingestion(options, arguments["propositionizer"], index, opened)
     documents = plan.documents
     gone = _gone(plan.files, options.paths, documents)
-    if not documents and len(gone) in (0, len(plan.files)):
-        end = f"; to remove the index, delete {index.name}" if gone else ""
-        raise _nothing_to_read(options.paths, end)
+    if not documents and not gone:
+        raise _nothing_to_read(options.paths)
+    if not documents and len(gone) == len(plan.files):
+        raise _nothing_to_read(options.paths, f"; to remove the index, delete {index.name}")
     if not _is_agreed(options, plan):
         return False
     with _figures_on_failure():
@@ -204,20 +208,21 @@ def _named_propositionizer(kind: str, llm: str | None, settings: dict[str, Any])
 
 
 def _default_kind(llm: str | None, made_by: str | None) -> str:
+    if llm == NONE:
+        return "sentence"
     if llm is not None:
-        return "sentence" if llm == NONE else "llm"
+        return "llm"
     by_sentences = made_by == SentencePropositionizer().fingerprint
-    return "llm" if os.environ.get("OPENAI_API_KEY") and not by_sentences else "sentence"
+    if os.environ.get("OPENAI_API_KEY") and not by_sentences:
+        return "llm"
+    return "sentence"
 
 
 def _file_of(document_id: str, file: str) -> tuple[str, str]:
     """Return a document's file and id, both without the page if the document is a page of a file."""
-    name, separator, _ = document_id.rpartition("#page=")
-    return (
-        (file.rpartition("#page=")[0], name)
-        if separator and separator in file
-        else (file, document_id)
-    )
+    if "#page=" in document_id and "#page=" in file:
+        return file.rpartition("#page=")[0], document_id.rpartition("#page=")[0]
+    return file, document_id
 
 
 def _gone(
@@ -229,24 +234,32 @@ def _gone(
         ValueError: A folder that they were in is empty, as where a drive is not mounted.
     """
     skipped = [unreadable.path for unreadable in documents.unreadable]
-    roots = [
-        path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths
-    ]
-    gone = {
-        document_id: Path(name)
-        for document_id, (name, _) in files.items()
-        if document_id not in documents.ids
-        and _is_below(Path(name), roots)
-        and not _is_below(Path(name), skipped)
-    }
+    roots = list(map(_root_of, paths))
+    missing = [document_id for document_id in files if document_id not in documents.ids]
+    gone = {}
+    for document_id in missing:
+        file = Path(files[document_id][0])
+        if _is_below(file, roots) and not _is_below(file, skipped):
+            gone[document_id] = file
     for root in roots:
-        is_empty = root.is_dir() and not any(root.iterdir())
-        if is_empty and any(file.is_relative_to(root) for file in gone.values()):
-            raise ValueError(
-                f"{root} is empty, but the index has documents from it: is a drive not mounted? If they are "
-                "to be removed, put another file there, or use densex delete"
-            )
-    return [*gone]
+        if root.is_dir() and not any(root.iterdir()):
+            _refuse_empty(root, gone.values())
+    return list(gone)
+
+
+def _refuse_empty(root: Path, gone: Iterable[Path]) -> None:
+    if any(file.is_relative_to(root) for file in gone):
+        raise ValueError(
+            f"{root} is empty, but the index has documents from it: is a drive not mounted? If they are "
+            "to be removed, put another file there, or use densex delete"
+        )
+
+
+def _root_of(path: Path) -> Path:
+    """Return a path as documents name their files; a link to a file is not followed."""
+    if path.is_dir():
+        return path.resolve()
+    return path.parent.resolve() / path.name
 
 
 def _is_below(file: Path, paths: Sequence[Path]) -> bool:
@@ -276,9 +289,11 @@ def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> Non
 def _print_models(pack: DenseXRetrievalPack) -> None:
     """Print which propositionizer and which embedding model the index uses."""
     embedding = embed_model_identity(pack.get_modules()["embed_model"])
-    search = " Search is by keywords." if embedding == NONE else ""
     made_by = pack.node_parser.propositionizer.class_name()
-    write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
+    line = f"Propositions by {made_by}; embedding model: {embedding}."
+    if embedding == NONE:
+        line += " Search is by keywords."
+    write(line)
 
 
 def _print_default_left(pack: DenseXRetrievalPack, options: IndexCommand) -> None:
@@ -374,8 +389,10 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
         ValueError: There is nothing to read, or an option cannot be used.
         OSError: A path does not exist.
     """
-    index = None if options.to is None else IndexPlace.of(options.to)
-    opened = index.read() if index else None
+    index = opened = None
+    if options.to is not None:
+        index = IndexPlace.of(options.to)
+        opened = index.read()
     propositionizer = _propositionizer_by_llm(options, asks)
     if asks and index and index.folder:  # keep the replies for densex index
         propositionizer = propositionizer.keeping_replies(index.folder / REPLIES_FILE)
@@ -424,7 +441,9 @@ def _embed_model_name(manifest: Manifest | None, embed_model: str | None = None)
         embed_model = manifest.embed_spec or manifest.embed_model.partition(": ")[2]
     if embed_model is None and cached_model(E5):
         embed_model = E5
-    return None if embed_model in ("", NONE) else embed_model
+    if embed_model in ("", NONE):
+        return None
+    return embed_model
 
 
 def print_estimate(report: Estimate) -> None:

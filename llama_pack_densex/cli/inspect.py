@@ -117,7 +117,9 @@ class _Outline:
                 f"{len(chosen)} passages have an id that begins with {options.passage!r}; `densex inspect` "
                 "shows ids"
             )
-        return self._with_findings(chosen) if options.findings else chosen
+        if options.findings:
+            return self._with_findings(chosen)
+        return chosen
 
     def _is_chosen(self, passage: NodeRecord, options: InspectCommand) -> bool:
         has_status = options.status in (None, passage.status)
@@ -126,18 +128,20 @@ class _Outline:
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
         """Return the passages for which checks have findings, on the passage or on its units."""
-        passage_of = {
-            unit: passage for passage in passage_ids for unit in (passage, *self.units[passage])
-        }
+        passage_of = {}
+        for passage_id in passage_ids:
+            for node_id in (passage_id, *self.units[passage_id]):
+                passage_of[node_id] = passage_id
         nodes = self._nodes.fetch(list(passage_of)).values()
         return list(dict.fromkeys(passage_of[node.node_id] for node in nodes if findings_of(node)))
 
     def describe(self, passage_ids: Sequence[str], limit: int | None = None) -> list[Json]:
         """Return the first `limit` passages as JSON with their units, in the order of their documents."""
         passages = sorted(self._nodes.fetch(passage_ids).values(), key=reading_order)[:limit]
-        units = self._nodes.fetch(
-            [unit for passage in passages for unit in self.units[passage.node_id]]
-        )
+        unit_ids: list[str] = []
+        for passage in passages:
+            unit_ids += self.units[passage.node_id]
+        units = self._nodes.fetch(unit_ids)
         descriptions = []
         for passage in passages:
             own_units = [units[unit] for unit in self.units[passage.node_id]]
@@ -154,10 +158,10 @@ def _describe_passage(passage: BaseNode, units: Sequence[BaseNode]) -> Json:
         "findings": findings_of(passage),
         **{kind: [] for kind in _UNITS},
     }
-    order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
-    for unit in sorted(
-        units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))
-    ):
+    order = [child.node_id for child in passage.child_nodes or []]
+    by_id = {unit.node_id: unit for unit in sorted(units, key=reading_order)}
+    propositions = [by_id.pop(unit_id) for unit_id in order if unit_id in by_id]
+    for unit in [*propositions, *by_id.values()]:
         record = NodeRecord.of(unit)
         description[f"{record.granularity}s"].append(
             {
@@ -194,13 +198,15 @@ def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
 
 def _print_passage(passage: Json) -> None:
     write(one_line(passage["section"] or passage["title"] or passage["document"]), "bold")
-    span = (
-        "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
-    )
-    write(f"passage {passage['id']}{span}", "dim")
+    place = f"passage {passage['id']}"
+    if passage["start"] is not None:
+        place += f", characters {passage['start']} to {passage['end']}"
+    write(place, "dim")
     if passage["status"]:
-        reason = f": {passage['reason']}" if passage["reason"] else ""
-        write(f"status {passage['status']}{reason}", _STATUS_STYLES.get(passage["status"], ""))
+        status = f"status {passage['status']}"
+        if passage["reason"]:
+            status += f": {passage['reason']}"
+        write(status, _STATUS_STYLES.get(passage["status"], ""))
     for finding in passage["findings"]:
         write(finding, "yellow")
     if passage["context"]:
@@ -244,13 +250,16 @@ def resolve_documents(names: Sequence[str], known: Collection[str]) -> list[str]
     """
     chosen: dict[str, None] = {}
     for name in names:
-        document = name if name in known else unicodedata.normalize("NFC", name)
-        pages = f"{document}#page="
-        matching = [name for name in sorted(known) if name == document or name.startswith(pages)]
+        if name not in known:
+            name = unicodedata.normalize("NFC", name)
+        pages = f"{name}#page="
+        matching = [key for key in sorted(known) if key == name or key.startswith(pages)]
         if not matching:
-            similar = " or ".join(map(repr, difflib.get_close_matches(document, known, 3, 0.5)))
-            hint = f"did you mean {similar}?" if similar else "densex inspect shows which there are"
-            raise ValueError(f"there is no document {document!r} in the index: {hint}")
+            hint = "densex inspect shows which there are"
+            similar = difflib.get_close_matches(name, known, 3, 0.5)
+            if similar:
+                hint = f"did you mean {' or '.join(map(repr, similar))}?"
+            raise ValueError(f"there is no document {name!r} in the index: {hint}")
         chosen |= dict.fromkeys(matching)
     return list(chosen)
 
@@ -269,26 +278,22 @@ def delete_documents(options: DeleteCommand) -> None:
         deleted = resolve_documents(options.documents, indexed)
         if index.folder:  # deletes without loading a model
             upkeep.delete_documents(index.folder, deleted, options.purge)
-            erased = (
-                "Erased from its files and cached replies; recordings, exports and your files stay."
-            )
         else:
             pack = index.open(proposition_llm=NONE, query_llm=NONE, embed_model=options.embed_model)
             pack.delete(deleted, options.purge)
-            erased = (
-                "The store erases in its own way (PostgreSQL: VACUUM); recordings and exports stay."
-            )
     deletion = {"deleted": deleted, "documents": len(indexed) - len(deleted)}
-    options.show(deletion, partial(_print_deletion, erased if options.purge else ""))
+    options.show(deletion, partial(_print_deletion, options))
 
 
-def _print_deletion(erased: str, deletion: Json) -> None:
+def _print_deletion(options: DeleteCommand, deletion: Json) -> None:
     deleted = deletion["deleted"]
     write_list(deleted)
     left = many(deletion["documents"], "document")
     write(f"{many(len(deleted), 'document')} deleted; {left} left in the index.")
-    if erased:
-        write(erased)
+    if options.purge and options.index.folder:
+        write("Erased from its files and cached replies; recordings, exports and your files stay.")
+    elif options.purge:
+        write("The store erases in its own way (PostgreSQL: VACUUM); recordings and exports stay.")
 
 
 def check(options: CheckCommand) -> bool:

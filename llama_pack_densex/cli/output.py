@@ -147,8 +147,10 @@ def wrap(text: str, width: int) -> list[str]:
     Lines break at spaces and between such characters, but not before closing punctuation or after opening
     brackets. A piece that is longer than a line and has no such place is broken anywhere.
     """
-    lines = text.expandtabs(4).splitlines() or [""]
-    return [wrapped for line in lines for wrapped in _wrap_line(line, width)]
+    wrapped = []
+    for line in text.expandtabs(4).splitlines() or [""]:
+        wrapped += _wrap_line(line, width)
+    return wrapped
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
@@ -274,24 +276,36 @@ def message_of(error: Exception) -> str | None:
         problem = error.errors(include_url=False)[0]
         return ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
     if isinstance(error, OSError) and error.strerror:
-        place = error.filename
-        if place is None and error.errno in _FULL:
-            place = f"the output, or {gettempdir()}"
-        if place is not None:
-            return f"{one_line(str(place))}: {error.strerror}"
+        place = _place_of(error)
+        if place:
+            return f"{one_line(place)}: {error.strerror}"
     if _is_of_a_model(error):
-        from llama_pack_densex.llm.errors import classify, secrets_in_environment
-
-        # only the summary: the error itself may quote a document
-        failure = classify(error, secrets_in_environment())
-        advice = f"{failure.summary}. Try again later, or check the server's address."
-        return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
+        return f"the model could not be asked: {_reason_of_a_model(error)}"
     is_ours = type(error).__module__.startswith("llama_pack_densex.")  # its message says what to do
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
         from llama_pack_densex.llm.errors import secrets_in_environment, without_keys
 
         return without_keys(str(error), secrets_in_environment())
     return None
+
+
+def _place_of(error: OSError) -> str:
+    """Return the file that an error is about, or what is full; "" if it is not known."""
+    if error.filename is not None:
+        return str(error.filename)
+    if error.errno in _FULL:
+        return f"the output, or {gettempdir()}"
+    return ""
+
+
+def _reason_of_a_model(error: Exception) -> str:
+    from llama_pack_densex.llm.errors import classify, secrets_in_environment
+
+    failure = classify(error, secrets_in_environment())
+    if failure.kind == "fatal":
+        return failure.message
+    # only the summary: the error itself may quote a document
+    return f"{failure.summary}. Try again later, or check the server's address."
 
 
 def _is_of_a_model(error: Exception) -> bool:

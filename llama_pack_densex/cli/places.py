@@ -96,7 +96,9 @@ class IndexPlace:
         except MissingIndexError:
             return None
         stored = about(store)
-        return (stored, NodeIndex(store)) if stored else None
+        if not stored:
+            return None
+        return stored, NodeIndex(store)
 
     def nodes(self) -> tuple[Manifest, NodeIndex]:
         """Return the manifest and nodes of an existing index.
@@ -143,7 +145,8 @@ class IndexPlace:
         Raises:
             ValueError: The server of a model is unreachable.
         """
-        if self.folder and (missing := left_out(self.folder / REPORT_FILE)):
+        missing = self.folder and left_out(self.folder / REPORT_FILE)
+        if missing:
             warn(f"{missing}; what is missing cannot be found until `densex index` is run again")
         chosen = command.chosen("query_llm", "embed_model", *PackOptions.model_fields)
         pack = self.open(**{**chosen, "proposition_llm": NONE, **arguments})

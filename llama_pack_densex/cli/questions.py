@@ -56,7 +56,9 @@ def _print_estimate(expected: RequestFigures) -> None:
 
 def _print_result(options: QuestionsCommand, result: Mapping[str, Any]) -> None:
     write(f"Sent: {_described(result['requests'])}.")
-    place = f" in {one_line(str(options.out))}" if result["questions"] else ""
+    place = ""
+    if result["questions"]:
+        place = f" in {one_line(str(options.out))}"
     write(f"{many(result['questions'], 'question')} of {options.number:,}{place}.")
     if result["left_out"]:
         write("Left out:")
@@ -66,6 +68,7 @@ def _print_result(options: QuestionsCommand, result: Mapping[str, Any]) -> None:
 def _described(requests: RequestFigures) -> str:
     """Describe requests by model, number, tokens and cost."""
     usage = requests.usage
-    kept = f" ({requests.cache_hits:,} replies were cached)" if requests.cache_hits else ""
-    number = f"{many(usage.requests, 'request')}{kept}"
+    number = many(usage.requests, "request")
+    if requests.cache_hits:
+        number += f" ({requests.cache_hits:,} replies were cached)"
     return f"{requests.model}, {number}, {usage.total_tokens:,} tokens, cost {money(requests.cost)}"

@@ -28,11 +28,11 @@ def score(options: ScoreCommand) -> None:
 
 def _print_scores(report: ScoreReport) -> None:
     write(f"{many(report.questions, 'question')} with labels.")
-    scores = [
-        (run.name, metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}")
-        for run in report.runs
-        for metric, bounds in run.intervals.items()
-    ]
+    scores = []
+    for run in report.runs:
+        for metric, bounds in run.intervals.items():
+            interval = f"{bounds.low:.3f}-{bounds.high:.3f}"
+            scores.append((run.name, metric, f"{run.scores[metric]:.4f}", interval))
     print_table(["run", "metric", "score", "95 %"], scores, texts=2)
     for run in report.runs:
         if run.unanswered:
@@ -40,15 +40,11 @@ def _print_scores(report: ScoreReport) -> None:
                 f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; these count as 0."
             )
     if report.comparisons:
-        differences = [
-            (
-                f"{test.first} vs {test.second}",
-                test.metric,
-                f"{test.difference:+.4f}",
-                f"{test.p_value:.3f}",
-            )
-            for test in report.comparisons
-        ]
+        differences = []
+        for test in report.comparisons:
+            runs = f"{test.first} vs {test.second}"
+            values = (f"{test.difference:+.4f}", f"{test.p_value:.3f}")
+            differences.append((runs, test.metric, *values))
         print_table(["runs", "metric", "difference", "p"], differences, texts=2)
         write("First minus second, with p of the paired randomisation test.", "dim")
 
@@ -124,13 +120,12 @@ def _print_proposition_scores(report: PropositionReport) -> None:
         [f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides)],
     ]
     for kind in report.reference.failing:
-        unit = " (passages)" if kind == "coverage" else ""
-        shares = (f"{100 * side.failing[kind]:.1f} %" for side in sides)
-        rows.append([f"fails {kind.replace('_', '-')}{unit}", *shares])
+        title = f"fails {kind.replace('_', '-')}"
+        if kind == "coverage":
+            title += " (passages)"
+        rows.append([title, *(f"{100 * side.failing[kind]:.1f} %" for side in sides)])
     print_table(["", "predicted", "reference"], rows)
-    for passages, remark in (
-        (report.missing, "missing, counted as 0"),
-        (report.extra, "without a reference"),
-    ):
+    remarks = {"missing, counted as 0": report.missing, "without a reference": report.extra}
+    for remark, passages in remarks.items():
         if passages:
             write(f"{many(len(passages), 'passage')} {remark} (--json names them).")

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import chain
 from textwrap import shorten
 from typing import Any
 
@@ -101,14 +100,13 @@ def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE
 
 
 def _describe_result(node: BaseNode, score: float | None) -> Json:
+    users_keys = [key for key in node.metadata if key not in BOOKKEEPING_KEYS]
     return {
         **describe_node(node),
         "granularity": str(node.metadata.get(GRANULARITY_KEY, "")),
         "score": score,
         "matched": [asdict(unit) for unit in matched_units(node)],
-        "metadata": {
-            key: value for key, value in node.metadata.items() if key not in BOOKKEEPING_KEYS
-        },
+        "metadata": {key: node.metadata[key] for key in users_keys},
     }
 
 
@@ -142,13 +140,12 @@ def _filter(
 ) -> MetadataFilter | MetadataFilters:
     key, sign, text = _split(condition, values_by_key)
     values = [value for value in values_by_key[key] if value is not None]
-    items = list(chain.from_iterable(map(_items, values)))
+    items = _items_of(values)
     examples = shorten(", ".join(map(str, items)), 200, placeholder=" …")
     try:
         if sign in (">", ">=", "<", "<="):
-            return MetadataFilter(
-                key=key, value=_limit(text, values), operator=FilterOperator(sign)
-            )
+            limit = _limit(text, values)
+            return MetadataFilter(key=key, value=limit, operator=FilterOperator(sign))
         value = _known_value(text, items)
     except ValueError:
         raise ValueError(
@@ -162,15 +159,20 @@ def _filter(
     matching: MetadataFilter | MetadataFilters = MetadataFilter(key=key, value=value)
     if any(isinstance(value, list) for value in values):
         matching = _is_or_holds(key, value, values)
-    return (
-        MetadataFilters(filters=[matching], condition=FilterCondition.NOT)
-        if sign == "!="
-        else matching
-    )
+    if sign == "!=":
+        return MetadataFilters(filters=[matching], condition=FilterCondition.NOT)
+    return matching
 
 
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _items_of(values: Sequence[Any]) -> list[Any]:
+    """Return values with the items of lists in place of the lists."""
+    items = []
+    for value in values:
+        if isinstance(value, list):
+            items += value
+        else:
+            items.append(value)
+    return items
 
 
 def _split(condition: str, keys: Collection[str]) -> tuple[str, str, str]:
@@ -207,14 +209,15 @@ def _known_value(text: str, items: Sequence[Any]) -> Any:
     value = next((item for item in items if text in (str(item), json.dumps(item))), None)
     if isinstance(value, (dict, list)):
         raise ValueError
-    return int(value) if isinstance(value, bool) else value  # filters take no bool; True equals 1
+    if isinstance(value, bool):
+        return int(value)  # filters take no bool; True equals 1
+    return value
 
 
 def _is_or_holds(key: str, value: Any, values: Sequence[Any]) -> MetadataFilters:
     """Return a filter that matches a value, and lists that contain it."""
-    longer = [
-        text for text in values if isinstance(text, str) and str(value) in text and text != value
-    ]
+    texts = [text for text in values if isinstance(text, str)]
+    longer = [text for text in texts if str(value) in text and text != value]
     holds = MetadataFilters(
         filters=[
             # CONTAINS also matches longer texts, which are therefore excluded
@@ -237,7 +240,10 @@ def print_answer(answer: Json, advice: str = "") -> None:
         write(answer["answer"] or "Nothing in the index matches the question.")
         return
     if answer["answer"]:
-        write("Answer" if answer["written"] else f"Answer, quoted{advice}", "bold")
+        heading = "Answer"
+        if not answer["written"]:
+            heading += f", quoted{advice}"
+        write(heading, "bold")
         write(answer["answer"])
     elif answer["outcome"] == "no_answer":
         write("The model gave no answer. These passages may contain one:")
@@ -253,13 +259,11 @@ def print_answer(answer: Json, advice: str = "") -> None:
 
 
 def _print_result(number: int, result: Json) -> None:
-    score = "" if result["score"] is None else f" ({result['score']:.3f})"
+    title = f"{result['document']} | {name_of(result)}"
+    if result["score"] is not None:
+        title += f" ({result['score']:.3f})"
     write()
-    write(
-        one_line(f"{result['document']} | {name_of(result)}{score}"),
-        "bold cyan",
-        bullet=f"{number}. ",
-    )
+    write(one_line(title), "bold cyan", bullet=f"{number}. ")
     units = result["matched"]
     if units:
         write(f"{result['granularity'] or 'node'} found by", "dim", INDENT)
@@ -271,15 +275,21 @@ def _print_result(number: int, result: Json) -> None:
 
 
 def _with_remarks(unit: Json) -> str:
-    remarks = [
-        unit["granularity"],
-        unit["status"],
-        unit["question"] and f"answers: {unit['question']}",
-        "unverified" if unit["unverified"] else "",
-        unit["led_by"] and f"led here by: {unit['led_by']}",
-    ]
-    shown = ", ".join(remark for remark in remarks if remark not in ("proposition", "ok", ""))
-    return f"{unit['text']} ({shown})" if shown else str(unit["text"])
+    remarks = []
+    if unit["granularity"] != "proposition":
+        remarks.append(unit["granularity"])
+    if unit["status"] != "ok":
+        remarks.append(unit["status"])
+    if unit["question"]:
+        remarks.append(f"answers: {unit['question']}")
+    if unit["unverified"]:
+        remarks.append("unverified")
+    if unit["led_by"]:
+        remarks.append(f"led here by: {unit['led_by']}")
+    shown = ", ".join(filter(None, remarks))
+    if not shown:
+        return str(unit["text"])
+    return f"{unit['text']} ({shown})"
 
 
 def print_text(text: str) -> None:

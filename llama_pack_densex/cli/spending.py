@@ -96,7 +96,8 @@ def expenses_of_llm(
     if is_local(llm) or not usage.requests:
         return []
     price = price_of(llm.metadata.model_name, read_prices(prices), llm)
-    figures = RequestFigures(usage, price.of(usage) if price else None)
+    cost = price.of(usage) if price else None
+    figures = RequestFigures(usage, cost)
     return [Expense.of(name_of(llm) + purpose, figures)]
 
 
@@ -198,15 +199,11 @@ def is_elsewhere(embed_model: str | None) -> bool:
 def is_local_name(model: str) -> bool:
     """Return whether a model, given by a name with a provider, runs on the user's own machine or network."""
     provider, _, address = parse_name(model)
-    if provider == "openai-like":
-        address = (
-            address or os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL", "")
-        )
-    if provider == "ollama":
-        return not address or _is_local_address(address)
-    return provider == "huggingface" or (
-        not PROVIDERS[provider].keys and _is_local_address(address)
-    )
+    if provider == "huggingface" or (provider == "ollama" and not address):
+        return True
+    if provider == "openai-like" and not address:
+        address = os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL", "")
+    return not PROVIDERS[provider].keys and _is_local_address(address)
 
 
 def _is_local_address(address: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -106,10 +106,14 @@ class AnsweredQuestion:
     @property
     def metrics(self) -> Sequence[str]:
         """The metrics of the triad that apply: only an answer is judged for groundedness and relevance."""
-        context = TRIAD[:1] if self.contexts else ()
-        if not self.text or self.outcome not in ("", "answered"):
-            return context
-        return (*context, *TRIAD[1:]) if context else TRIAD[2:]
+        is_answered = self.text and self.outcome in ("", "answered")
+        if self.contexts and is_answered:
+            return TRIAD
+        if self.contexts:
+            return ("context_relevance",)
+        if is_answered:
+            return ("answer_relevance",)
+        return ()
 
 
 Verdict = Mapping[str, float | AskingFailed]
@@ -226,20 +230,22 @@ def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], langu
     for answer in answers:
         accepted = answer.question.answers
         values: dict[str, float | AskingFailed] = {}
-        if answer.failure:
-            values["str_em" if accepted else "answered"] = answer.failure
+        if answer.failure and accepted:
+            values["str_em"] = answer.failure
+        elif answer.failure:
+            values["answered"] = answer.failure
         elif accepted:
             values["str_em"] = float(contains_answer(answer.text, accepted, language))
         if answer.outcome:
             values["answered"] = float(answer.outcome == "answered")
         if answer.sentences and answer.outcome in ("", "answered"):
-            values["cited"] = fmean(
-                bool(sentence.get("footnotes")) for sentence in answer.sentences
-            )
-            values["supported"] = fmean(
-                bool(sentence.get("propositions")) for sentence in answer.sentences
-            )
+            values["cited"] = _share_with("footnotes", answer.sentences)
+            values["supported"] = _share_with("propositions", answer.sentences)
         measured.add(answer.question.id, values)
+
+
+def _share_with(name: str, sentences: Sequence[Mapping[str, Any]]) -> float:
+    return fmean(bool(sentence.get(name)) for sentence in sentences)
 
 
 def judge_answers(
@@ -258,8 +264,11 @@ def judge_answers(
     """
     verdicts = iter(judge([answer for answer in answers if not answer.failure], step, name))
     for answer in answers:
-        failed = dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer.failure})"))
-        measured.add(answer.question.id, failed if answer.failure else next(verdicts))
+        if answer.failure:
+            failed = AskingFailed(f"no answer ({answer.failure})")
+            measured.add(answer.question.id, dict.fromkeys(TRIAD, failed))
+        else:
+            measured.add(answer.question.id, next(verdicts))
 
 
 def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | None:
@@ -330,19 +339,22 @@ def _read_score(reply: str, most: float) -> float | None:
     "[RESULT] 4.0.", reads "10" and "1.5" as 1, and accepts no number that stands alone.
     """
     reply = _OUT_OF_JA.sub(r"\2/\1", unicodedata.normalize("NFKC", reply))
+    alone = _NUMBER_ALONE.fullmatch(reply)
+    if alone:
+        return _share(_SCORE.match(reply, alone.start(1)), most)
     places = [match.end() for match in _RESULT.finditer(reply)][-1:]
     places = places or [match.end() for match in _SCORE_NAME.finditer(reply)]
-    if alone := _NUMBER_ALONE.fullmatch(reply):
-        places = [alone.start(1)]
-    scores = {_share(_SCORE.match(reply, place), most) for place in places}
-    return scores.pop() if len(scores) == 1 else None
+    return _only({_share(_SCORE.match(reply, place), most) for place in places})
 
 
 def _share(score: re.Match[str] | None, most: float) -> float | None:
     if score is None:
         return None
     value = float(score[1].replace(",", "."))
-    return value / most if 0 <= value <= most == float(score[2] or most) else None
+    scale = float(score[2] or most)
+    if scale != most or not 0 <= value <= most:
+        return None
+    return value / most
 
 
 def _read_yes_or_no(reply: str) -> float | None:
@@ -352,9 +364,14 @@ def _read_yes_or_no(reply: str) -> float | None:
     takes every reply without a "yes" for a "no".
     """
     reply = _BOTH.sub("", unicodedata.normalize("NFKC", reply).replace("\u2019", "'"))
-    matches = [
-        match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match
-    ]
-    matches = matches or list(_VERDICT_WITHIN.finditer(reply))
-    verdicts = {match[match.lastindex or 0].lower() in _YES for match in matches}
-    return float(verdicts.pop()) if len(verdicts) == 1 else None
+    outer = (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply))
+    matches = list(filter(None, outer)) or list(_VERDICT_WITHIN.finditer(reply))
+    return _only({float(match[match.lastindex or 0].lower() in _YES) for match in matches})
+
+
+def _only(scores: Set[float | None]) -> float | None:
+    """Return the score if there is only one."""
+    if len(scores) != 1:
+        return None
+    (score,) = scores
+    return score

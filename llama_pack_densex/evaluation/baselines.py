@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +12,6 @@ from llama_index.core.extractors import DocumentContextExtractor
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
     HierarchicalNodeParser,
-    NodeParser,
     SentenceSplitter,
     SentenceWindowNodeParser,
     TextSplitter,
@@ -68,18 +66,17 @@ _ID = "{:06}-{:06}"
 # LlamaIndex's own retrieval methods
 
 
-Cut = Callable[[Corpus], Sequence[BaseNode]]
-"""A function that makes the nodes that a strategy searches."""
-Build = Callable[[Corpus], BaseRetriever]
+def _large_chunks(corpus: Corpus) -> list[BaseNode]:
+    return SentenceSplitter().get_nodes_from_documents(corpus.documents)
 
 
-def _articles_in(make_parser: Callable[[], NodeParser]) -> Cut:
-    """Return a function that cuts whole articles. The parser loads a tokenizer, so it is made only on use."""
-    return lambda corpus: make_parser().get_nodes_from_documents(corpus.documents)
+def _small_chunks(corpus: Corpus) -> list[BaseNode]:
+    splitter = SentenceSplitter(chunk_size=_CHUNK, chunk_overlap=_OVERLAP)
+    return splitter.get_nodes_from_documents(corpus.documents)
 
 
-_large_chunks = _articles_in(SentenceSplitter)
-_small_chunks = _articles_in(partial(SentenceSplitter, chunk_size=_CHUNK, chunk_overlap=_OVERLAP))
+def _sentences(corpus: Corpus) -> list[BaseNode]:
+    return SentenceWindowNodeParser().get_nodes_from_documents(corpus.documents)
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
@@ -110,11 +107,9 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
     )
 
 
-def _vectors(cut: Cut, fetched: int = 1) -> Build:
-    """Return a function that builds a vector index; it fetches `fetched` nodes for each ranked result."""
-    return lambda corpus: _index(cut(corpus), corpus).as_retriever(
-        similarity_top_k=fetched * corpus.depth
-    )
+def _vectors(corpus: Corpus, nodes: Sequence[BaseNode], fetched: int = 1) -> BaseRetriever:
+    """Build a vector index; `fetched` nodes are fetched for each ranked result."""
+    return _index(nodes, corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
 
 
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
@@ -143,47 +138,39 @@ def _bm25(corpus: Corpus) -> Built:
     )
 
 
-def _hybrid(cut: Cut) -> Build:
-    """Return a function that builds a vector index and BM25 over the same nodes, fused by reciprocal rank."""
-
-    def build(corpus: Corpus) -> BaseRetriever:
-        nodes = cut(corpus)
-        return QueryFusionRetriever(
-            [
-                _index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth),
-                _bm25_retriever(nodes, corpus.depth),
-            ],
-            llm=MockLLM(),  # required, though it generates no further queries
-            mode=FUSION_MODES.RECIPROCAL_RANK,
-            similarity_top_k=corpus.depth,
-            num_queries=1,
-            use_async=False,
-            callback_manager=CallbackManager(),
-        )
-
-    return build
+def _hybrid(corpus: Corpus, nodes: Sequence[BaseNode]) -> BaseRetriever:
+    """Build a vector index and BM25 over the same nodes, fused by reciprocal rank."""
+    return QueryFusionRetriever(
+        [
+            _index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth),
+            _bm25_retriever(nodes, corpus.depth),
+        ],
+        llm=MockLLM(),  # required, though it generates no further queries
+        mode=FUSION_MODES.RECIPROCAL_RANK,
+        similarity_top_k=corpus.depth,
+        num_queries=1,
+        use_async=False,
+        callback_manager=CallbackManager(),
+    )
 
 
-def _contextual(cut: Cut) -> Build:
-    """Return a function that builds contextual retrieval: each chunk has a header that situates it."""
-
-    def with_headers(corpus: Corpus) -> Sequence[BaseNode]:
-        locator = Locator(corpus.dataset)
-        outlines = {key: Outline(article.text) for key, article in corpus.by_id.items()}
-        chunks = cut(corpus)
-        prompts = []
-        for chunk in chunks:
-            place = cast("Place", locator.place(chunk))  # each chunk is from one of these articles
-            article = corpus.by_id[place.document_id]
-            section = outlines[place.document_id].section_of(*place.span) if place.span else ""
-            chunk.metadata[_HEADER_KEY] = ", ".join(filter(None, (title_of(article), section)))
-            task = _HEADER_TASK.format(chunk=chunk.get_content())
-            prompts.append([ChatMessage(f"<document>{article.text}</document>"), ChatMessage(task)])
-        if corpus.header_llm:
-            _write_headers(chunks, prompts, corpus.header_llm)
-        return chunks
-
-    return _hybrid(with_headers)
+def _contextual(corpus: Corpus, chunks: Sequence[BaseNode]) -> BaseRetriever:
+    """Build contextual retrieval: each chunk has a header that situates it."""
+    locator = Locator(corpus.dataset)
+    outlines = {key: Outline(article.text) for key, article in corpus.by_id.items()}
+    prompts = []
+    for chunk in chunks:
+        place = cast("Place", locator.place(chunk))  # each chunk is from one of these articles
+        article = corpus.by_id[place.document_id]
+        header = [title_of(article)]
+        if place.span:
+            header.append(outlines[place.document_id].section_of(*place.span))
+        chunk.metadata[_HEADER_KEY] = ", ".join(filter(None, header))
+        task = _HEADER_TASK.format(chunk=chunk.get_content())
+        prompts.append([ChatMessage(f"<document>{article.text}</document>"), ChatMessage(task)])
+    if corpus.header_llm:
+        _write_headers(chunks, prompts, corpus.header_llm)
+    return _hybrid(corpus, chunks)
 
 
 def _write_headers(
@@ -289,31 +276,35 @@ def count_words(text: str) -> float:
 
 def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
     """Return the paper's units of a corpus: "passages", "sentences", or the "propositions" of passages."""
-    cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
+    cut = PaperPassageNodeParser().passage_spans
+    if unit == "sentences":
+        cut = sentence_spans
     spans = [(document, span) for document in corpus.documents for span in cut(document.text)]
     passages = [
-        Passage(document.text[slice(*span)], title_of(document)) for document, span in spans
+        Passage(document.text[start:end], title_of(document)) for document, (start, end) in spans
     ]
     texts: list[Sequence[str]] = [[passage.text] for passage in passages]
     if unit == "propositions":
-        texts = [
-            propositions.texts
-            for propositions in corpus.chunk_propositionizer.propositionize(passages)
-        ]
-    return [
-        TextNode(
-            id_=_ID.format(place, number),
-            text=text,
-            start_char_idx=start,
-            end_char_idx=end,
-            # with the document's id in the metadata, `Locator` trusts the span, whatever the text
-            metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
-            excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
-            excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
-        )
-        for place, (document, (start, end)) in enumerate(spans)
-        for number, text in enumerate(texts[place])
-    ]
+        sets = corpus.chunk_propositionizer.propositionize(passages)
+        texts = [propositions.texts for propositions in sets]
+    nodes: list[BaseNode] = []
+    for place, (document, (start, end)) in enumerate(spans):
+        # with the document's id in the metadata, `Locator` trusts the span, whatever the text
+        metadata = {**document.metadata, DOCUMENT_ID_KEY: document.id_}
+        excluded_from_embedding = [*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY]
+        excluded_from_llm = [*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY]
+        for number, text in enumerate(texts[place]):
+            node = TextNode(
+                id_=_ID.format(place, number),
+                text=text,
+                start_char_idx=start,
+                end_char_idx=end,
+                metadata=metadata,
+                excluded_embed_metadata_keys=excluded_from_embedding,
+                excluded_llm_metadata_keys=excluded_from_llm,
+            )
+            nodes.append(node)
+    return nodes
 
 
 _PASSAGES = "the dataset's passages"
@@ -329,43 +320,78 @@ _MERGED = (
     "and its AutoMergingRetriever: {} leaves, merged above a ratio of {}. All of its results are read."
 )
 _PAPER = "The {} of Dense X Retrieval (passages: 100 words) in a VectorStoreIndex: the units found are read."
+
+
+def _auto_merging_strategy(name: str, leaves: int, ratio: float) -> Strategy:
+    return Strategy(
+        name,
+        lambda corpus: _auto_merging(corpus, leaves, ratio),
+        _MERGED.format(leaves, ratio),
+    )
+
+
+def _paper_strategy(unit: str, fetched: int, read: int) -> Strategy:
+    return Strategy(
+        f"paper-{unit}",
+        lambda corpus: _vectors(corpus, _paper_units(corpus, unit), fetched),
+        _PAPER.format(unit),
+        read,
+    )
+
+
 BASELINES = (
     Strategy(
         "vector",
-        _vectors(_large_chunks),
+        lambda corpus: _vectors(corpus, _large_chunks(corpus)),
         "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.",
         _TOP_K,
     ),
     Strategy(
         "vector-256",
-        _vectors(_small_chunks),
+        lambda corpus: _vectors(corpus, _small_chunks(corpus)),
         f"The same with chunks of {_CHUNK} tokens and an overlap of {_OVERLAP}.",
         _TOP_K,
     ),
     Strategy(
         "sentence-window",
-        _vectors(_articles_in(SentenceWindowNodeParser), _SENTENCES),
+        lambda corpus: _vectors(corpus, _sentences(corpus), _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each sentence found is "
         "replaced by itself and the three on either side (MetadataReplacementPostProcessor).",
         _TOP_K,
         (MetadataReplacementPostProcessor(target_metadata_key="window"),),
     ),
-    Strategy(
-        "auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)
-    ),  # as in its guide
-    Strategy(
-        "auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)
-    ),
+    _auto_merging_strategy("auto-merging", leaves=6, ratio=0.5),  # as in its guide
+    _auto_merging_strategy("auto-merging-k12", leaves=12, ratio=0.3),
     Strategy(
         "bm25",
         _bm25,
         "LlamaIndex's BM25Retriever with its defaults, over the dataset's passages.",
         _TOP_K,
     ),
-    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
-    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
-    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
-    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
+    Strategy(
+        "hybrid",
+        lambda corpus: _hybrid(corpus, _passages(corpus)),
+        _HYBRID.format(_PASSAGES),
+        _TOP_K,
+    ),
+    Strategy(
+        "hybrid-256",
+        lambda corpus: _hybrid(corpus, _small_chunks(corpus)),
+        _HYBRID.format(_CHUNKS),
+        _TOP_K,
+    ),
+    Strategy(
+        "contextual",
+        lambda corpus: _contextual(corpus, _passages(corpus)),
+        _CONTEXTUAL.format(_PASSAGES),
+        _TOP_K,
+    ),
+    Strategy(
+        "contextual-256",
+        lambda corpus: _contextual(corpus, _small_chunks(corpus)),
+        _CONTEXTUAL.format(_CHUNKS),
+        _TOP_K,
+    ),
     Strategy(
         "dense-x",
         _dense_x,
@@ -374,17 +400,7 @@ BASELINES = (
         "read. Recorded propositions of passages are assigned to the chunks that hold them.",
     ),
     # about 500 words of each of the paper's units are read: its figures end there
-    *(
-        Strategy(
-            f"paper-{unit}",
-            _vectors(partial(_paper_units, unit=unit), fetched),
-            _PAPER.format(unit),
-            read,
-        )
-        for unit, fetched, read in (
-            ("passages", 1, 5),
-            ("sentences", _SENTENCES, 25),
-            ("propositions", _DENSE_X_UNITS, 45),
-        )
-    ),
+    _paper_strategy("passages", fetched=1, read=5),
+    _paper_strategy("sentences", fetched=_SENTENCES, read=25),
+    _paper_strategy("propositions", fetched=_DENSE_X_UNITS, read=45),
 )

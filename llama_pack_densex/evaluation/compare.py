@@ -25,11 +25,12 @@ from llama_pack_densex.evaluation import answers, metrics, report
 from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_dataset
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question
 from llama_pack_densex.evaluation.evidence import Assessor, Retrieval, first_words
-from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
+from llama_pack_densex.evaluation.models import AskingFailed, CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.significance import (
     Comparison,
     bootstrap_intervals,
+    compare_systems,
     randomisation_test,
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -362,9 +363,8 @@ class _Trial:
         results = assessor.without_own(question, results)
         default = results[: self.strategy.context_k]
         if built.context_retriever:
-            default = assessor.without_own(
-                question, built.context_retriever.retrieve(question.text)
-            )
+            retrieved = built.context_retriever.retrieve(question.text)
+            default = assessor.without_own(question, retrieved)
         read = self.strategy.context_of(question.text, default)
         context = _texts(self.strategy.context_of(question.text, results[: self.setup.depth]))
         self.contexts[question.id] = context
@@ -389,9 +389,8 @@ class _Trial:
                 )  # fmt: skip
             in_passages = metrics.within_passages(self.retrievals)
         if not in_passages:
-            self.retrievals = {
-                key: retrieval.of_units() for key, retrieval in self.retrievals.items()
-            }
+            for key, retrieval in self.retrievals.items():
+                self.retrievals[key] = retrieval.of_units()
         scores = metrics.score(self.corpus.dataset, self.retrievals, in_passages, self.setup.depth)
         self.measured = answers.Measured(scores)
 
@@ -410,11 +409,15 @@ class _Trial:
             self.setup.reader.ask, prompts, partial(self.setup.show, f"{self.name}: reading")
         )
         for (length, question), reply in zip(work, replies, strict=True):
-            for metric, measure in (("em", metrics.exact_match), ("f1", metrics.f1)):
-                value = (
-                    measure(reply, question.answers, language) if isinstance(reply, str) else reply
-                )
-                self.measured.add(question.id, {f"{metric}@{length}": value})
+            values: dict[str, float | AskingFailed]
+            if isinstance(reply, AskingFailed):
+                values = {f"em@{length}": reply, f"f1@{length}": reply}
+            else:
+                values = {
+                    f"em@{length}": metrics.exact_match(reply, question.answers, language),
+                    f"f1@{length}": metrics.f1(reply, question.answers, language),
+                }
+            self.measured.add(question.id, values)
 
     def _answer(self) -> None:
         """Have questions answered, and the answers judged."""
@@ -512,26 +515,26 @@ def _model_name(llm: KeptLLM | None) -> str | None:
 def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
     """Compare our main strategy with every other one; if none of ours was run, compare the first."""
     scores = {trial.name: trial.measured.scores for trial in trials}
-    ours = [name for name in scores if _is_ours(name)]
-    first = "densex" if "densex" in scores else next(iter([*ours, *scores]), "")
+    if not scores:
+        return
+    first = max(scores, key=lambda name: (name == "densex", _is_ours(name)))
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
-            tested = randomisation_test(scores[first][metric], scores[second][metric])
-            yield Comparison(metric, first, second, *tested)
+            yield compare_systems(scores, metric, first, second)
 
 
 def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
     """Compare each of ours, cut to the length of the other's default context, with every other strategy."""
     for ours, other in product(trials, trials):
         recall = other.measured.scores.get("answer_recall")
-        if recall and ours.result.ours and not other.result.ours:
-            words = other.result.cost.context_words
-            retrievals = ours.retrievals
-            within = metrics.recall_within({key: retrievals[key] for key in recall}, words)
-            mean = fmean(within.values())
-            other_mean = fmean(recall.values())
-            tested = randomisation_test(within, recall)
-            yield report.EqualContext(ours.name, other.name, words, mean, other_mean, *tested)
+        if not recall or not ours.result.ours or other.result.ours:
+            continue
+        words = other.result.cost.context_words
+        within = metrics.recall_within({key: ours.retrievals[key] for key in recall}, words)
+        mean = fmean(within.values())
+        other_mean = fmean(recall.values())
+        tested = randomisation_test(within, recall)
+        yield report.EqualContext(ours.name, other.name, words, mean, other_mean, *tested)
 
 
 def _is_ours(name: str) -> bool:
@@ -539,14 +542,12 @@ def _is_ours(name: str) -> bool:
 
 
 def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
-    content: list[Any] = [
-        [document.id_, document.text, dataset.passages.get(document.id_)]
-        for document in dataset.documents
-    ]
     questions = dataset.questions
-    content += [
-        [question.id, question.text, question.answers, question.span] for question in questions
-    ]
+    content: list[Any] = []
+    for document in dataset.documents:
+        content.append([document.id_, document.text, dataset.passages.get(document.id_)])
+    for question in questions:
+        content.append([question.id, question.text, question.answers, question.span])
     has_passages = dataset.relevance or any(question.span for question in questions)
     return report.DatasetInfo(
         name=dataset.name,
@@ -561,7 +562,5 @@ def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
 
 
 def _versions() -> dict[str, str]:
-    versions = {
-        package: version(package) for package in _PACKAGES if any(distributions(name=package))
-    }
-    return {**versions, "python": platform.python_version()}
+    installed = [package for package in _PACKAGES if any(distributions(name=package))]
+    return {name: version(name) for name in installed} | {"python": platform.python_version()}

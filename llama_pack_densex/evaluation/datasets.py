@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -213,12 +212,14 @@ def _checked(
     """Check the ids and references of a dataset, and set its name and language."""
     _check_ids(dataset, path)
     language = _dataset_language(dataset, language or dataset.language)
+    texts = {document.id_: document.text for document in dataset.documents}
     if dataset.documents:
         dataset = _with_pages(dataset, language)
-        _check_references(dataset, path)
-    if not name:
-        name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    texts = {document.id_: document.text for document in dataset.documents}
+        _check_references(dataset, path, texts)
+        _check_labels(dataset, path, texts)
+    if not name and path.is_dir():
+        name = path.name
+    name = name or Path(path.name.removesuffix(".gz")).stem
     questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
     return replace(dataset, name=name, language=language, questions=questions[:max_questions])
 
@@ -232,29 +233,29 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
             pages[name].append(document)
     questions = []
     for question in dataset.questions:
-        name = question.document_id
-        if name in pages:
-            if not question.answers:
-                raise DatasetError(
-                    f"question {question.id}: {name!r} is read page by page: name one ({name}#page=N), or "
-                    "give 'answers'"
-                )
-            pages_with_answer = (
-                page
-                for page in pages[name]
-                if contains_answer(page.text, question.answers, language)
-            )
-            name = next((page.id_ for page in pages_with_answer), "")
-        questions.append(replace(question, document_id=name))
+        if question.document_id in pages:
+            page = _page_with_answer(pages[question.document_id], question, language)
+            question = replace(question, document_id=page)
+        questions.append(question)
     return replace(dataset, questions=questions)
 
 
-def _check_references(dataset: EvaluationSet, path: Path) -> None:
-    """Check that questions without labels have answers or a document, and that the document exists.
+def _page_with_answer(pages: Sequence[Document], question: Question, language: str) -> str:
+    """Return the id of the first of the pages that has a question's answer; "" if none has."""
+    if not question.answers:
+        name = question.document_id
+        raise DatasetError(
+            f"question {question.id}: {name!r} is read page by page: name one ({name}#page=N), or "
+            "give 'answers'"
+        )
+    for page in pages:
+        if contains_answer(page.text, question.answers, language):
+            return page.id_
+    return ""
 
-    Labels of missing documents are only warned about: published datasets have some, ArguAna among them.
-    """
-    ids = {document.id_ for document in dataset.documents}
+
+def _check_references(dataset: EvaluationSet, path: Path, ids: Container[str]) -> None:
+    """Check that questions without labels have answers or a document, and that the document exists."""
     for question in dataset.questions:
         where = f"{path}, question {question.id}"
         if question.id in dataset.relevance:
@@ -263,8 +264,12 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
             raise DatasetError(f"{where}: there is no document {question.document_id!r}")
         if not (question.answers or question.document_id):
             raise DatasetError(f"{where}: expected 'answers', 'document', or both")
-    labels = list(chain.from_iterable(dataset.relevance.values()))
-    lost = list(filterfalse(ids.__contains__, labels))
+
+
+def _check_labels(dataset: EvaluationSet, path: Path, ids: Container[str]) -> None:
+    """Warn about labels of missing documents: published datasets have some, ArguAna among them."""
+    labels = [key for labelled in dataset.relevance.values() for key in labelled]
+    lost = [key for key in labels if key not in ids]
     if lost:
         logger.warning(
             "%s: %d of its %d labels are for documents that are not there (%r is the first); "
@@ -286,8 +291,9 @@ def _with_own_document(
     is_answer = labels.get(key, 0) > 0 or question.document_id == key
     if is_answer or key not in texts:
         return question
-    is_itself = labels or texts[key].strip() == question.text.strip()
-    return replace(question, own_document_id=key) if is_itself else question
+    if not labels and texts[key].strip() != question.text.strip():
+        return question
+    return replace(question, own_document_id=key)
 
 
 def _check_ids(dataset: EvaluationSet, path: Path) -> None:
@@ -311,9 +317,8 @@ def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
     language = _base_language(stated) or detect_language("\n".join(texts), context)
     if language in ("latin", ""):
         language = "en"
-    foreign = sum(
-        _is_apart(detect_language(text, context)) != _is_apart(language) for text in texts
-    )
+    detected = [detect_language(text, context) for text in texts]
+    foreign = sum(_is_apart(other) != _is_apart(language) for other in detected)
     if foreign:
         logger.warning(
             "The first %d questions are measured as %r, but %d of them are in another language: evaluate "
@@ -354,13 +359,14 @@ def _read_published(path: Path, split: str = "test") -> tuple[EvaluationSet | No
     """Read a dataset in a published format; if these are questions alone, return None and their records."""
     if is_beir(path):
         return read_beir(path, split), []
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    files = [path]
+    expected = "questions, and it is empty"
+    if path.is_dir():
+        files = sorted(path.glob("*.parquet"))
+        expected = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
     records = [record for file in files for record in read_records(file)]
     if not records:
-        folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
-        raise DatasetError(
-            f"{path}: expected {folder if path.is_dir() else 'questions, and it is empty'}"
-        )
+        raise DatasetError(f"{path}: expected {expected}")
     for fields, read in FORMATS:
         if records[0].fields.keys() >= fields:
             return read(records), []
@@ -429,10 +435,10 @@ def _in_one_language(
         )
     language = _base_language(language or "".join(stated))
     numbered = list(enumerate(records, 1))
-    languages = _question_languages(records)
-    in_language = [
-        item for item, own in zip(numbered, languages, strict=True) if own in ("", language)
-    ]
+    in_language = []
+    for item, own_language in zip(numbered, _question_languages(records), strict=True):
+        if own_language in ("", language):
+            in_language.append(item)
     if stated and not in_language:
         raise DatasetError(
             f"{path}: there are no questions in {language!r}; there are some in {', '.join(stated)}"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
@@ -88,7 +87,9 @@ class Retrieval:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that a report shows."""
         shown = {name: getattr(self, name) for name in _SHOWN_FIELDS}
-        return {**shown, "answer": self.answer} if self.answer else shown
+        if self.answer:
+            shown["answer"] = self.answer
+        return shown
 
 
 Retrievals = Mapping[str, Retrieval]
@@ -129,9 +130,9 @@ class Assessor:
         passages = {passage: self._locator.text(passage) for passage, _ in located}
         units = _distinct_units(places, results)
         rank, gold_rank = self._ranks(question, passages.items())
-        text, source, unit = (
-            self._shown(question, results[0], places[0]) if results else ("", "", "")
-        )
+        text = source = unit = ""
+        if results:
+            text, source, unit = self._shown(question, results[0], places[0])
         return Retrieval(
             rank=rank,
             gold_rank=gold_rank,
@@ -153,9 +154,9 @@ class Assessor:
     ) -> list[NodeWithScore]:
         """Leave out results from the document that is the question itself."""
         own = question.own_document_id
-        return [
-            result for result in results if not own or self._locator.document_id(result.node) != own
-        ]
+        if not own:
+            return list(results)
+        return [result for result in results if self._locator.document_id(result.node) != own]
 
     def _shown(
         self, question: Question, node: BaseNode, place: Place | None
@@ -164,15 +165,16 @@ class Assessor:
         language = self._dataset.language
         text = node.get_content().strip()
         units = matched_units(node)
-        unit = units[0].text if units and units[0].text.strip() != text else ""
-        source = self._titles[place.document_id] if place else ""
+        unit = ""
+        if units and units[0].text.strip() != text:
+            unit = _excerpt(units[0].text, question.answers, language)
+        source = ""
+        if place:
+            source = self._titles[place.document_id]
         if place and place.span:
-            source += f", characters {place.span[0]}-{place.span[1]}"
-        return (
-            _excerpt(text, question.answers, language),
-            source,
-            _excerpt(unit, question.answers, language),
-        )
+            start, end = place.span
+            source += f", characters {start}-{end}"
+        return _excerpt(text, question.answers, language), source, unit
 
     def _ranks(
         self, question: Question, results: Iterable[tuple[Place | None, str]]
@@ -256,25 +258,32 @@ class Locator:
     def document_id(self, node: BaseNode) -> str | None:
         """Return the id of a node's document, even if the dataset comes without documents."""
         place = self.place(node)
-        return place.document_id if place else node.metadata.get(DOCUMENT_ID_KEY) or node.ref_doc_id
+        if place:
+            return place.document_id
+        return node.metadata.get(DOCUMENT_ID_KEY) or node.ref_doc_id
 
     def passage(self, place: Place) -> tuple[Place, bool]:
         """Return the passage with most of a unit whose span is known, and whether it has nearly all of it."""
         text = self.text(place)
-        start = place.span[0] if place.span else 0
+        start, _ = place.span or (0, 0)
         # without surrounding white space, which splitters leave to one neighbour or the other
         end = start + len(text.rstrip())
         start += len(text) - len(text.lstrip())
         spans = self._passages[place.document_id]
-        first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
-        overlapping = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
-        best = max(overlapping, key=lambda span: _shared(span, (start, end)))
+        starts = [passage_start for passage_start, _ in spans]
+        first = max(bisect_right(starts, start) - 1, 0)
+        after_last = bisect_left(starts, end, lo=first + 1)
+        best = max(spans[first:after_last], key=lambda span: _shared(span, (start, end)))
         is_within = _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
         return Place(place.document_id, best), is_within
 
     def text(self, place: Place) -> str:
         """Return the text at a place; the whole document if the span is unknown."""
-        return self._texts[place.document_id][slice(*(place.span or (None,)))]
+        text = self._texts[place.document_id]
+        if not place.span:
+            return text
+        start, end = place.span
+        return text[start:end]
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
         own_span = span_of(node)
@@ -285,11 +294,15 @@ class Locator:
         text = self.text(Place(document_id, span)).strip()
         # a proposition has the span of its passage or sentence, but its own wording
         is_right = DOCUMENT_ID_KEY in node.metadata or text == node.get_content().strip()
-        return span if text and is_right else None
+        if not text or not is_right:
+            return None
+        return span
 
     def _find(self, text: str, document_id: str, offset: int = 0) -> Span | None:
-        start = self._texts[document_id].find(text, offset) if text else -1
-        return (start, start + len(text)) if start >= 0 else None
+        start = self._texts[document_id].find(text, offset)
+        if not text or start < 0:
+            return None
+        return start, start + len(text)
 
 
 def _shared(first: Span, second: Span) -> int:
@@ -351,13 +364,17 @@ def _excerpt(text: str, answers: Texts, language: str) -> str:
     if len(text) <= _SHOWN:
         return text
     start = 0
-    if words := length_until_answer([text], answers, language):
+    words = length_until_answer([text], answers, language)
+    if words:
         end = _word_ends(text, language)[words - 1]
-        start = min(end - _SHOWN // 2, len(text) - _SHOWN) if end >= _SHOWN else 0
+        if end >= _SHOWN:
+            start = min(end - _SHOWN // 2, len(text) - _SHOWN)
     excerpt = text[start : start + _SHOWN]
     if start > 0:
         excerpt = f"…{excerpt[1:]}"
-    return f"{excerpt[:-1]}…" if start + _SHOWN < len(text) else excerpt
+    if start + _SHOWN < len(text):
+        excerpt = f"{excerpt[:-1]}…"
+    return excerpt
 
 
 def first_words(texts: Texts, length: int, language: str = "en") -> list[str]:
@@ -376,7 +393,9 @@ def first_words(texts: Texts, length: int, language: str = "en") -> list[str]:
         if length <= 0:
             break
         ends = _word_ends(text, language)
-        kept.append(text if len(ends) <= length else text[: ends[length - 1]])
+        if len(ends) > length:
+            text = text[: ends[length - 1]]
+        kept.append(text)
         length -= len(ends)
     return kept
 
@@ -388,9 +407,10 @@ def context_length(texts: Texts, language: str) -> int:
 
 def _word_ends(text: str, language: str) -> list[int]:
     """Return the end of each word; in languages without spaces, of each character except white space."""
-    return [
-        match.end() for match in re.finditer(r"\S" if language in WITHOUT_SPACES else r"\S+", text)
-    ]
+    pattern = r"\S+"
+    if language in WITHOUT_SPACES:
+        pattern = r"\S"
+    return [match.end() for match in re.finditer(pattern, text)]
 
 
 @lru_cache(4096)

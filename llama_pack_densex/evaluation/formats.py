@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -26,19 +26,19 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
             paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs
         ]
         places = dataset.add_article(title or f"article {len(dataset.documents) + 1}", title, texts)
-        for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
-            for number, item in enumerate(paragraph.records("qas")):
-                if item.fields.get("is_impossible"):
-                    continue
-                answers = tuple(
-                    dict.fromkeys(answer.text("text") for answer in item.records("answers"))
-                )
-                if answers:
-                    question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
-                    dataset.questions.append(
-                        Question(question_id, item.text("question"), answers, document_id, span)
-                    )
+        for paragraph, place in zip(paragraphs, places, strict=True):
+            dataset.questions.extend(_squad_questions(paragraph, *place))
     return dataset
+
+
+def _squad_questions(paragraph: Record, document_id: str, span: Span) -> Iterator[Question]:
+    for number, item in enumerate(paragraph.records("qas")):
+        if item.fields.get("is_impossible"):
+            continue
+        answers = dict.fromkeys(answer.text("text") for answer in item.records("answers"))
+        if answers:
+            question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
+            yield Question(question_id, item.text("question"), tuple(answers), document_id, span)
 
 
 def read_passages(records: Sequence[Record]) -> EvaluationSet:
@@ -92,35 +92,37 @@ def is_beir(folder: Path) -> bool:
 
 def read_beir(folder: Path, split: str) -> EvaluationSet:
     """Read a BEIR folder: each document is a passage; questions are those with labels in the split."""
-    labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
+    qrels = folder / "qrels"
+    labels_of = {file.stem: file for file in sorted(qrels.glob("*.tsv"))}
     if split not in labels_of:
-        splits = ", ".join(labels_of) or "none"
         raise DatasetError(
-            f"{folder / 'qrels'}: expected the labels of the split {split!r} here; available "
-            f"splits: {splits}"
+            f"{qrels}: expected the labels of the split {split!r} here; available "
+            f"splits: {', '.join(labels_of) or 'none'}"
         )
     relevance = read_qrels(labels_of[split])
-    corpus = read_records(_file(folder, "corpus.jsonl"))
-    documents = [make_document(*_corpus_passage(record)) for record in corpus]
+    dataset = EvaluationSet(relevance=relevance)
+    for record in read_records(_file(folder, "corpus.jsonl")):
+        dataset.documents.append(make_document(*_corpus_passage(record)))
     queries = {
         record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))
     }
-    for question in relevance:
+    for question, labels in relevance.items():
         if question not in queries:
             raise DatasetError(
                 f"{folder}: there are labels for the question {question}, which queries.jsonl lacks"
             )
-    questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
-    return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
+        dataset.questions.append(_labelled_question(question, queries[question], labels))
+    return dataset
 
 
 def _labelled_question(
     question: str, record: Record, labels: Mapping[str, int], candidates: tuple[str, ...] = ()
 ) -> Question:
     """Make a question; its document is the first one with the highest label, if that is above 0."""
-    best = max(labels, key=labels.__getitem__)
+    gold = max(labels, key=labels.__getitem__)
+    if labels[gold] <= 0:
+        gold = ""
     answers = record.texts("answers", "answer")
-    gold = best if labels[best] > 0 else ""
     return Question(question, record.text("question", "text"), answers, gold, candidates=candidates)
 
 
@@ -166,34 +168,37 @@ def _add_passage(
     """Return the id of a passage's document; the document is added if it is new."""
     if (title, text) not in ids:
         ids[title, text] = f"passage {len(ids) + 1}"
-        content = f"# {title}\n\n{text}" if title else text
+        content = text
+        if title:
+            content = f"# {title}\n\n{text}"
         dataset.documents.append(make_document(ids[title, text], title, content))
     return ids[title, text]
 
 
 def _passages_of(record: Record) -> list[tuple[str, str, bool]]:
     """Return each of a question's passages: title, text, and whether it supports the answer."""
+    passages = []
     if "paragraphs" in record.fields:
-        return [
-            (
-                paragraph.title,
-                paragraph.text("paragraph_text", "text"),
-                bool(paragraph.fields.get("is_supporting")),
-            )
-            for paragraph in record.records("paragraphs")
-        ]
+        for paragraph in record.records("paragraphs"):
+            text = paragraph.text("paragraph_text", "text")
+            passages.append((paragraph.title, text, bool(paragraph.fields.get("is_supporting"))))
+        return passages
     if "supporting" in record.fields:
-        passages = record.records("supporting")
-        return [(passage.title, passage.text("text"), True) for passage in passages]
+        for passage in record.records("supporting"):
+            passages.append((passage.title, passage.text("text"), True))
+        return passages
     context = record.fields["context"]
     facts = record.fields["supporting_facts"]
     try:
-        if isinstance(context, Mapping):  # as on Hugging Face
+        # mappings are as on Hugging Face, lists as published
+        if isinstance(context, Mapping):
             context = zip(context["title"], context["sentences"], strict=True)
-        named = facts["title"] if isinstance(facts, Mapping) else [title for title, _ in facts]
-        return [(title, "".join(sentences).strip(), title in named) for title, sentences in context]
+        supporting = facts["title"] if isinstance(facts, Mapping) else [fact for fact, _ in facts]
+        for title, sentences in context:
+            passages.append((title, "".join(sentences).strip(), title in supporting))
     except (KeyError, TypeError, ValueError):
         raise record.error("'context' and 'supporting_facts' are not as in HotpotQA") from None
+    return passages
 
 
 JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
@@ -221,18 +226,20 @@ def read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluation
     passages = map(_corpus_passage, read_records(corpus))
     for name, article in groupby(passages, key=lambda passage: passage[1] or passage[0]):
         ids, titles, texts = zip(*article, strict=True)
-        places |= zip(ids, dataset.add_article(name, titles[0], texts, " "), strict=True)
+        article_places = dataset.add_article(name, titles[0], texts, " ")
+        places |= zip(ids, article_places, strict=True)
     for number, record in numbered:
         answers = record.answers()
         if not answers:
             raise record.error("'answers' is missing or has no text in it")
-        contexts = record.records("positive_ctxs") if record.fields.get("positive_ctxs") else []
-        gold = contexts[0].text("passage_id", "psg_id", default="") if contexts else ""
+        gold = ""
+        if record.fields.get("positive_ctxs"):
+            first = record.records("positive_ctxs")[0]
+            gold = first.text("passage_id", "psg_id", default="")
         question_id = record.text("id", "qid", default=str(number))
+        question = record.text("question", "query")
         place = places.get(gold, ("", None))
-        dataset.questions.append(
-            Question(question_id, record.text("question", "query"), answers, *place)
-        )
+        dataset.questions.append(Question(question_id, question, answers, *place))
     return dataset
 
 
@@ -248,5 +255,8 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
 
 def _file(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder, plain or gzipped; the plain one if there is neither."""
+    plain = folder / name
     packed = folder / f"{name}.gz"
-    return packed if packed.is_file() and not (folder / name).is_file() else folder / name
+    if packed.is_file() and not plain.is_file():
+        return packed
+    return plain

@@ -192,13 +192,9 @@ def make_questions(  # noqa: PLR0913 (public)
     display = display_for(show_progress, transient=True)
     show = TaskLine(display)
     with display.around:
-        while missing := number - len(question_set.questions):
-            batch = list(islice(tasks, missing))
-            if not batch:
-                break
-            results = at_once(
-                partial(_write, writer), batch, partial(show, "Writing questions"), threads
-            )
+        while batch := list(islice(tasks, number - len(question_set.questions))):
+            step = partial(show, "Writing questions")
+            results = at_once(partial(_write, writer), batch, step, threads)
             if writer.stopped:
                 raise writer.stopped
             for result in results:
@@ -256,18 +252,17 @@ class _Task:
 
 
 def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
-    """Yield the requests to make: passages spread over the documents, with the kinds in turn."""
+    """Return the requests to make: passages spread over the documents, with the kinds in turn."""
     if number < 1:
         raise ValueError(f"number is {number}: at least 1 is needed")
     if isinstance(documents, (str, Path)):
         documents = read_folder(Path(documents))
     passages = _spread_passages(documents)
-    tasks = (
-        _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
-        for turn in range(len(KINDS))
-        for place, (_, document_id, passage) in enumerate(passages)
-    )
-    return islice(tasks, _MOST_REQUESTS * number)
+    tasks = []
+    for turn in range(len(KINDS)):
+        for place, (_, document_id, passage) in enumerate(passages):
+            tasks.append(_Task(document_id, passage, KINDS[(place + turn) % len(KINDS)]))
+    return iter(tasks[: _MOST_REQUESTS * number])
 
 
 def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, str, Passage]]:
@@ -281,16 +276,15 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, str, Pass
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
     by_document = []
     for document_id, passages in passages_of.items():
-        prose = [passage for passage in passages if _is_prose(passage.text)]
-        by_document.append(
-            sorted(
-                (passage_digest(passage.text), document_id, passage)
-                for passage in prose
-                if places[passage.text] == 1
-            )
-        )
-    rounds = zip_longest(*by_document)
-    return [entry for entries in rounds for entry in sorted(filter(None, entries))]
+        entries = []
+        for passage in passages:
+            if places[passage.text] == 1 and _is_prose(passage.text):
+                entries.append((passage_digest(passage.text), document_id, passage))
+        by_document.append(sorted(entries))
+    spread = []
+    for entries_of_round in zip_longest(*by_document):
+        spread += sorted(filter(None, entries_of_round))
+    return spread
 
 
 def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
@@ -329,7 +323,8 @@ def _write(llm: KeptLLM, task: _Task) -> Question:
     if find_wrong_language(text, [question]):
         raise AskingFailed("the question is in another language than the passage")
     kind = _text(reply, "kind")
-    kind = kind if kind in KINDS else task.kind
+    if kind not in KINDS:
+        kind = task.kind
     if _is_copied(question, text, kind):
         raise AskingFailed("the question repeats the words of the text")
     answers = tuple(dict.fromkeys((searchable_text(answer).strip("*_` "), answer)))
@@ -374,7 +369,9 @@ def _text(reply: Mapping[str, Any], name: str) -> str:
     value = reply.get(name)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    return str(value).strip() if isinstance(value, (str, int, float)) else ""
+    if not isinstance(value, (str, int, float)):
+        return ""
+    return str(value).strip()
 
 
 def _find(quotation: str, text: str) -> str:
@@ -389,7 +386,9 @@ def _find(quotation: str, text: str) -> str:
         return ""
     copied = _LINK_OR_MARK.join(map(re.escape, letters))
     match = re.search(rf"[*_`\[]*{copied}[*_`]*(?:{_ADDRESS}[*_`]*)?", text.translate(_PLAIN))
-    return text[slice(*match.span())] if match else ""
+    if not match:
+        return ""
+    return text[match.start() : match.end()]
 
 
 def _with_whole_rows(evidence: str, text: str) -> str:
@@ -399,7 +398,8 @@ def _with_whole_rows(evidence: str, text: str) -> str:
     row_start = text.rfind("\n", 0, start) + 1
     if text.startswith("|", row_start):
         start = row_start
-        end = text.find("\n", end) if "\n" in text[end:] else len(text)
+        rest_of_row, _, _ = text[end:].partition("\n")
+        end += len(rest_of_row)
     return text[start:end].strip()
 
 
@@ -412,7 +412,9 @@ def _is_copied(question: str, text: str, kind: str) -> bool:
 
 
 def _as_llm(llm: LLM | str, *, is_called: bool = True) -> LLM:
-    return named_llm(llm, is_called=is_called) if isinstance(llm, str) else llm
+    if isinstance(llm, str):
+        return named_llm(llm, is_called=is_called)
+    return llm
 
 
 _SYSTEM = """\

@@ -140,14 +140,13 @@ def score(
             given only then.
         depth: How many results were retrieved; metrics at a larger depth are left out.
     """
-    answerable = {
-        question.id: retrievals[question.id] for question in dataset.questions if question.answers
-    }
-    placed = {
-        question.id: retrievals[question.id]
-        for question in dataset.questions
-        if question.document_id
-    }
+    answerable = {}
+    placed = {}
+    for question in dataset.questions:
+        if question.answers:
+            answerable[question.id] = retrievals[question.id]
+        if question.document_id:
+            placed[question.id] = retrievals[question.id]
     scores: Scores = {}
     if in_passages:
         scores |= _passage_scores(answerable, placed, depth)
@@ -157,9 +156,10 @@ def score(
         key: float(retrieval.in_context) for key, retrieval in answerable.items()
     }
     k = min(_RANKED, depth)
-    scores |= (
-        _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
-    )
+    if dataset.relevance:
+        scores |= _label_scores(dataset, retrievals, k)
+    else:
+        scores |= _gold_scores(placed, k)
     return {metric: values for metric, values in scores.items() if values}
 
 
@@ -175,10 +175,9 @@ def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Sco
     """Score labelled documents by MRR and nDCG and, if every question needs several, by support."""
     labels = {key: labelled for key, labelled in dataset.relevance.items() if key in retrievals}
     scores = rank_metrics(labels, {key: retrievals[key].documents for key in labels}, k)
-    needed = {
-        key: {document for document, label in labelled.items() if label > 0}
-        for key, labelled in labels.items()
-    }
+    needed = {}
+    for key, labelled in labels.items():
+        needed[key] = {document for document, label in labelled.items() if label > 0}
     if all(len(documents) > 1 for documents in needed.values()):
         scores |= _support_scores(needed, retrievals)
     return scores
@@ -242,7 +241,10 @@ def normalise_answer(text: str, language: str = "en") -> str:
     text = "".join(character for character in text.lower() if character not in string.punctuation)
     if language == "en":
         text = _ARTICLES.sub(" ", text)
-    return ("" if language in WITHOUT_SPACES else " ").join(text.split())
+    words = text.split()
+    if language in WITHOUT_SPACES:
+        return "".join(words)
+    return " ".join(words)
 
 
 def exact_match(answer: str, answers: Texts, language: str = "en") -> float:
@@ -256,12 +258,15 @@ def f1(answer: str, answers: Texts, language: str = "en") -> float:
 
     As in SQuAD's script, an answer that is empty after normalisation matches only another such answer.
     """
-    # normalised text has spaces between words, or in languages without spaces none at all
-    split = list if language in WITHOUT_SPACES else str.split
-    counts, *rights = (
-        Counter(split(normalise_answer(text, language))) for text in (answer, *answers)
-    )
-    return max((_f1(counts, right) for right in rights), default=0.0)
+    counts = _word_counts(answer, language)
+    return max((_f1(counts, _word_counts(right, language)) for right in answers), default=0.0)
+
+
+def _word_counts(text: str, language: str) -> Counter[str]:
+    text = normalise_answer(text, language)
+    if language in WITHOUT_SPACES:
+        return Counter(text)  # of its characters
+    return Counter(text.split())
 
 
 def _f1(counts: Counter[str], right: Counter[str]) -> float:

@@ -281,7 +281,9 @@ class KeptLLM(CustomLLM):
     @classmethod
     def of(cls, llm: LLM | None, file: Path, max_cost: float | None) -> KeptLLM | None:
         """Wrap an LLM, unless it is wrapped already or None."""
-        return llm if llm is None or isinstance(llm, KeptLLM) else cls(llm, file, max_cost)
+        if llm is None or isinstance(llm, KeptLLM):
+            return llm
+        return cls(llm, file, max_cost)
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -338,13 +340,15 @@ class KeptLLM(CustomLLM):
         """Return the cached reply or the stand-in, counted as if the request had been sent."""
         cache = self._sender.cache
         cached = cache and cache.get(self._sender.key(request))
-        stand_in = self._stand_in or ""
         if cached:
             self._sender.meter.count("cache_hits")
-        else:
+        if isinstance(cached, Reply):
+            return without_thoughts(cached.text)
+        stand_in = self._stand_in or ""
+        if not cached:
             usage = Usage(1, count_messages(request.messages), count_tokens(stand_in))
             self._sender.meter.settle(None, usage)
-        return without_thoughts(cached.text) if isinstance(cached, Reply) else stand_in
+        return stand_in
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))

@@ -62,7 +62,7 @@ def render(report: Json) -> str:
     script = _page_file("page.js") + _page_file("questions.js")
     shown = _columns(report)
     metrics = [METRICS.get(kind_of(key), _UNKNOWN) for key in shown]
-    bars = {kind: [key for key in shown if key.startswith(f"{kind}@")] for kind in _BARS}
+    bars = _bars(shown)
     headline = _headline(report)
     first = _shown_first(strategies, headline)
     data = json.dumps(
@@ -90,7 +90,7 @@ def render(report: Json) -> str:
         groups=Counter(metric.group.format(**names) for metric in metrics),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
         best=_best(strategies),
-        bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
+        bars={kind: _BARS[kind].format(gold=gold) for kind, keys in bars.items() if keys},
     )
     # a lone surrogate in the JSON becomes its escape
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -98,30 +98,39 @@ def render(report: Json) -> str:
 
 def share(value: float | None) -> str:
     """Format a metric between 0 and 1 with three decimals."""
-    return NOT_GIVEN if value is None else f"{value:.3f}"
+    if value is None:
+        return NOT_GIVEN
+    return f"{value:.3f}"
 
 
 def difference(value: float) -> str:
     """Format a difference with its sign and three decimals."""
-    written = f"{value:+.3f}".replace("-", "−")
-    return "0.000" if written[1:] == "0.000" else written
+    if abs(value) < 0.0005:
+        return "0.000"
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def p_value(value: float) -> str:
     """Format a p-value with three decimals, or as "< 0.001"."""
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    if value < 0.001:
+        return "< 0.001"
+    return f"{value:.3f}"
 
 
 def count(value: float | None) -> str:
     """Format a number, rounded to a whole one, with thousands separators."""
-    return NOT_GIVEN if value is None else f"{round(value):,}"
+    if value is None:
+        return NOT_GIVEN
+    return f"{round(value):,}"
 
 
 def amount(value: float | None) -> str:
     """Format a measured amount: two decimals below 10, one below 100, none above."""
     if value is None or abs(value) >= 100:
         return count(value)
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
 
 
 def _page_file(name: str) -> str:
@@ -157,10 +166,13 @@ def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str
     strategies = []
     for strategy in report["strategies"]:
         name = strategy["name"]
-        retrievals = [question["found"][name] for question in report["questions"]]
-        columns = {field: [item.get(field, "") for item in retrievals] for field in _SCRIPT_FIELDS}
-        shown = [(item["text"], item["source"], item["unit"]) for item in retrievals]
-        columns["text"] = [texts.setdefault(parts, len(texts)) for parts in shown]
+        columns = defaultdict(list)
+        for question in report["questions"]:
+            retrieval = question["found"][name]
+            for field in _SCRIPT_FIELDS:
+                columns[field].append(retrieval.get(field, ""))
+            text = (retrieval["text"], retrieval["source"], retrieval["unit"])
+            columns["text"].append(texts.setdefault(text, len(texts)))
         strategies.append({**strategy, "other": name not in first, "found": columns})
     questions = [{**question, "found": None} for question in report["questions"]]
     return {
@@ -180,6 +192,16 @@ def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[s
     return list(dict.fromkeys([*named, *own, *names]))[:_SHOWN_FIRST]
 
 
+def _bars(shown: Sequence[str]) -> dict[str, list[str]]:
+    """Return the metrics in the table that are drawn as bars, by kind."""
+    bars: dict[str, list[str]] = {kind: [] for kind in _BARS}
+    for key in shown:
+        kind, at, _ = key.partition("@")
+        if at and kind in bars:
+            bars[kind].append(key)
+    return bars
+
+
 def _columns(report: Json) -> list[str]:
     """Return the metrics in the table, those of one kind together, in the order of `METRICS`."""
     lengths = report["settings"]["lengths"]
@@ -196,8 +218,10 @@ def _labelled(shown: Sequence[str]) -> list[dict[str, str]]:
     kind_before = ""
     for key in shown:
         kind, at, number = key.partition("@")
-        is_next = at and kind == kind_before
-        columns.append({"key": key, "label": f"@{number}" if is_next else title_of(key)})
+        label = title_of(key)
+        if at and kind == kind_before:
+            label = f"@{number}"
+        columns.append({"key": key, "label": label})
         kind_before = kind
     return columns
 
@@ -209,9 +233,11 @@ def _best(strategies: Sequence[Json]) -> dict[str, str]:
         for key, value in strategy["metrics"].items():
             if value is not None:
                 values[key].append(value)
-    return {
-        key: share(max(row)) for key, row in values.items() if share(max(row)) != share(min(row))
-    }
+    best = {}
+    for key, row in values.items():
+        if share(max(row)) != share(min(row)):
+            best[key] = share(max(row))
+    return best
 
 
 def _headline(report: Json) -> list[Json]:
@@ -223,8 +249,7 @@ def _headline(report: Json) -> list[Json]:
     headline: list[Json] = []
     for metric, of_metric in groupby(pairs, key=itemgetter("metric")):
         pair = min(of_metric, key=itemgetter("difference"))
-        values = {
-            f"{which}_value": metrics[pair[which]].get(metric) for which in ("first", "second")
-        }
-        headline.append({**pair, **values})
+        first_value = metrics[pair["first"]].get(metric)
+        second_value = metrics[pair["second"]].get(metric)
+        headline.append({**pair, "first_value": first_value, "second_value": second_value})
     return headline

@@ -162,10 +162,10 @@ def score_propositions(
 
 
 def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
-    return {
-        metric: {key: getattr(score, metric) for key, score in scores.items()}
-        for metric in ("precision", "recall", "f1")
-    }
+    by_metric = {}
+    for metric in ("precision", "recall", "f1"):
+        by_metric[metric] = {key: getattr(score, metric) for key, score in scores.items()}
+    return by_metric
 
 
 def _predict(
@@ -183,8 +183,9 @@ def _only_in(recorded: Mapping[str, Recorded], other: Mapping[str, Recorded]) ->
     for key, (passage, _) in recorded.items():
         if key not in other:
             text = " ".join(passage.text.split())
-            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-            names.append(f"{passage.title or 'untitled'}: {shown}")
+            if len(text) > _SHOWN:
+                text = f"{text[:_SHOWN]}…"
+            names.append(f"{passage.title or 'untitled'}: {text}")
     return names
 
 
@@ -203,7 +204,10 @@ def set_score(similarities: Matrix) -> SetScore:
     precision = float(similarities.max(axis=1).mean())
     recall = float(similarities.max(axis=0).mean())
     total = precision + recall
-    return SetScore(precision, recall, 2 * precision * recall / total if total > 0 else 0.0)
+    f1 = 0.0
+    if total > 0:
+        f1 = 2 * precision * recall / total
+    return SetScore(precision, recall, f1)
 
 
 class EmbeddingSimilarity:
@@ -298,7 +302,8 @@ def read_recorded(path: Path) -> dict[str, Recorded]:
     recorded: dict[str, Recorded] = {}
     for record in read_records(path):
         passage = Passage(record.text("text"), record.title, record.text("section", default=""))
-        if texts := record.texts("propositions"):
+        texts = record.texts("propositions")
+        if texts:
             recorded[compared(passage.text)] = passage, texts
     if not recorded:
         raise ValueError(f"{path}: no line has a passage with propositions")
@@ -310,9 +315,8 @@ def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
     faults: Counter[str] = Counter()
     for passage, propositions in recorded:
         findings = check_propositions(passage, propositions)
-        faults.update(
-            kind for kind, _ in {(finding.kind, finding.proposition) for finding in findings}
-        )
+        distinct = {(finding.kind, finding.proposition) for finding in findings}
+        faults.update(kind for kind, _ in distinct)
     totals = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(recorded)}
     return SetShape(
         name,

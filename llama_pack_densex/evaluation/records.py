@@ -59,10 +59,10 @@ class Record:
             DatasetError: None of them is present and there is no default, or it is not text.
         """
         name = self._present(names)
-        if name is None:
-            if default is None:
-                raise self.error(f"{' or '.join(map(repr, names))} is missing")
+        if name is None and default is not None:
             return default
+        if name is None:
+            raise self.error(f"{' or '.join(map(repr, names))} is missing")
         value = self.fields[name]
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise self.error(f"{name} is {type(value).__name__}, but text is expected")
@@ -82,9 +82,13 @@ class Record:
             DatasetError: It is neither a text nor a list of texts.
         """
         name = self._present(names)
-        value = self.fields[name] if name else []
-        if isinstance(value, str):
-            value = _listed(value) if is_cell else [value]
+        if name is None:
+            return ()
+        value = self.fields[name]
+        if isinstance(value, str) and is_cell:
+            value = _listed(value)
+        elif isinstance(value, str):
+            value = [value]
         if not isinstance(value, (list, tuple)) or not all(isinstance(text, str) for text in value):
             raise self.error(f"{name!r} must be a text or a list of texts")
         return tuple(dict.fromkeys(text for text in value if text.strip()))
@@ -106,7 +110,9 @@ class Record:
         items = self.fields.get(name)
         if not isinstance(items, list):
             raise self.error(f"{name!r} must be a list")
-        where = f"{self.where}.{name}" if "]" in self.where else f"{self.where}, {name}"
+        where = f"{self.where}, {name}"
+        if "]" in self.where:
+            where = f"{self.where}.{name}"
         return [object_record(item, f"{where}[{number}]") for number, item in enumerate(items)]
 
     def error(self, problem: str) -> DatasetError:
@@ -167,7 +173,7 @@ def _table_rows(path: Path) -> Iterator[Record]:
     header = ["question", "answers"]
     has_header = bool(rows) and not _is_question(rows[0][1])
     if has_header:
-        header = rows.pop(0)[1]
+        _, header = rows.pop(0)
     for line, row in rows:
         where = f"{path}, line {line}"
         if not has_header and not _is_question(row):
@@ -184,7 +190,9 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a table that are not empty, each with the number of its first line."""
     text = _decoded(path)
     first_line = text.partition("\n")[0]
-    delimiter = "\t" if "\t" in first_line else max(",;", key=first_line.count)
+    delimiter = max(",;", key=first_line.count)
+    if "\t" in first_line:
+        delimiter = "\t"
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     line = 1
     try:
@@ -239,7 +247,8 @@ def _decoded(path: Path) -> str:
     if _suffix(path) == ".csv":
         from llama_pack_densex.reading.encoding import decode  # slow to import
 
-        if (text := decode(data)) is not None:
+        text = decode(data)
+        if text is not None:
             return text
     try:
         return data.decode("utf-8-sig")

@@ -220,13 +220,12 @@ class Report:
             >>> report.all_failed
             []
         """
-        lost = (
-            metric
-            for result in self.strategies
-            for metric in result.failed
-            if result.metrics.get(metric) is None
-        )
-        return list(dict.fromkeys(lost))
+        lost: dict[str, None] = {}
+        for result in self.strategies:
+            for metric in result.failed:
+                if result.metrics.get(metric) is None:
+                    lost[metric] = None
+        return list(lost)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values, as in report.json.
@@ -329,7 +328,9 @@ class Report:
             cost = result.cost
             row["context"] = f"{cost.context_words:,.0f}"
             row["units"] = f"{cost.units:,}"
-            row["tokens"] = "-" if cost.tokens is None else f"{cost.tokens:,}"
+            row["tokens"] = "-"
+            if cost.tokens is not None:
+                row["tokens"] = f"{cost.tokens:,}"
             row["index s"] = f"{cost.index_seconds:.1f}"
             row["query ms"] = f"{cost.query_ms:.1f}"
             rows.append(row)
@@ -343,9 +344,8 @@ class Report:
         rows = self.table()
         skipped = [f"{strategy.name}: {strategy.reason}" for strategy in self.skipped]
         header = tuple(rows[0]) if rows else ()
-        title = f"{self.dataset.name}: {len(self.questions)} questions"
         return markup.block(
-            title,
+            f"{self.dataset.name}: {len(self.questions)} questions",
             markup.table([tuple(row.values()) for row in rows], header),
             markup.bullets(skipped),
         )

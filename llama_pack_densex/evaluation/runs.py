@@ -18,11 +18,12 @@ from llama_pack_densex.evaluation.significance import (
     Comparison,
     Interval,
     bootstrap_intervals,
-    randomisation_test,
+    compare_systems,
 )
 
-# compression by a file's first bytes
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
+# the first bytes of a compressed file
+_GZIP = b"\x1f\x8b"
+_LZ4 = b'\x04"M\x18'
 _SHORT = 15  # numba uses insertion sort if the last index is less than this above the first
 
 Run = dict[str, dict[str, float]]
@@ -120,8 +121,7 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         results.append(RunScore(name, means, intervals, len(labels) - len(rankings)))
     comparisons = []
     for metric, (first, second) in product(("ndcg@10", "mrr@10"), combinations(scores, 2)):
-        tested = randomisation_test(scores[first][metric], scores[second][metric])
-        comparisons.append(Comparison(metric, first, second, *tested))
+        comparisons.append(compare_systems(scores, metric, first, second))
     return ScoreReport(str(qrels), len(labels), results, comparisons)
 
 
@@ -223,9 +223,8 @@ def rank_metrics(
         if labels and ranking:
             runs[question] = {document: float(-place) for place, document in enumerate(ranking)}
     if runs:
-        for result in library.iter_calc(
-            [*names], {question: relevance[question] for question in runs}, runs
-        ):
+        labelled = {question: relevance[question] for question in runs}
+        for result in library.iter_calc([*names], labelled, runs):
             scores[names[result.measure]][result.query_id] = float(result.value)
     return scores
 
@@ -269,6 +268,7 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
+_BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _MAPPING = "expected an object of questions, each with an object of documents and values, as ranx writes it"
 
 
@@ -299,7 +299,8 @@ def _unpack(path: Path) -> tuple[bytes, bool]:
     """Return a file's content, and whether it is ranx's CBOR, which is compressed with lz4 once or twice."""
     data = path.read_bytes()
     is_cbor = False
-    while compression := _COMPRESSIONS.get(data[:4], _COMPRESSIONS.get(data[:2])):
+    while data.startswith((_GZIP, _LZ4)):
+        compression = "gzip" if data.startswith(_GZIP) else "lz4"
         pyarrow = require("pyarrow", "pyarrow", f"{path} is compressed, which")
         try:
             data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=compression).read()
@@ -310,9 +311,11 @@ def _unpack(path: Path) -> tuple[bytes, bool]:
 
 
 def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
-    loads = require("cbor2", "cbor2", f"reading {path}", extra="").loads if is_cbor else json.loads
+    library = json
+    if is_cbor:
+        library = require("cbor2", "cbor2", f"reading {path}", extra="")
     try:
-        questions = loads(data)
+        questions = library.loads(data)
     except Exception as error:
         # cbor2's errors have no common class that is public in all its versions
         raise ValueError(f"{path}: it cannot be decoded ({error}); {_MAPPING}") from error
@@ -336,11 +339,7 @@ def _line_entries(
             f'{path}: it is neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
         ) from error
     separator = None
-    if lines and lines[0].split() == [
-        "query-id",
-        "corpus-id",
-        "score",
-    ]:  # BEIR's header; its ids may have spaces
+    if lines and lines[0].split() == _BEIR_HEADER:  # its ids may have spaces
         lines[0] = ""
         separator = "\t"
         line = f"question document {value}"
@@ -375,7 +374,9 @@ def require(module: str, package: str, purpose: str, extra: str = "evaluation") 
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        requirement = f'"llama-pack-densex[{extra}]"' if extra else package
+        requirement = package
+        if extra:
+            requirement = f'"llama-pack-densex[{extra}]"'
         raise ImportError(
             f"{purpose} needs the package {package}: install it with: pip install {requirement}"
         ) from error

@@ -98,6 +98,14 @@ def randomisation_test(first: Values, second: Values, permutations: int = 10_000
     )
 
 
+def compare_systems(
+    scores: Mapping[str, Mapping[str, Values]], metric: str, first: str, second: str
+) -> Comparison:
+    """Compare two systems in a metric; see `randomisation_test`."""
+    tested = randomisation_test(scores[first][metric], scores[second][metric])
+    return Comparison(metric, first, second, *tested)
+
+
 def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
     """Bound a mean, with 95 % confidence, by the percentile bootstrap over questions.
 

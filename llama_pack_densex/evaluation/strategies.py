@@ -52,18 +52,21 @@ def resolve_strategies(
         ValueError: A name is unknown, two strategies have the same name, or there are none.
     """
     if strategies is None:
-        return list(_RANKING) if ranking else [*_OURS, *BASELINES]
+        strategies = [*_OURS, *BASELINES]
+        if ranking:
+            strategies = _RANKING
     built_in = built_in_strategies()
     chosen = {}
-    for requested in strategies:
-        # underscores are accepted too, as in the pack's modes
-        strategy = (
-            built_in.get(requested.replace("_", "-")) if isinstance(requested, str) else requested
-        )
-        if strategy is None:
-            raise ValueError(
-                f"there is no strategy {requested!r}: use any of {', '.join(built_in)}"
-            )
+    for strategy in strategies:
+        if isinstance(strategy, str):
+            name = strategy.replace(
+                "_", "-"
+            )  # underscores are accepted too, as in the pack's modes
+            if name not in built_in:
+                raise ValueError(
+                    f"there is no strategy {strategy!r}: use any of {', '.join(built_in)}"
+                )
+            strategy = built_in[name]
         if strategy.name in chosen:
             raise ValueError(f"there are two strategies named {strategy.name!r}")
         chosen[strategy.name] = strategy
@@ -73,9 +76,6 @@ def resolve_strategies(
 
 
 # The pack itself
-
-
-_ARTICLES = "whole articles in passages of up to 256 tokens"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,9 @@ class Variant:
 
     def strategy(self) -> Strategy:
         """Return the variant as `compare` runs it."""
-        over = _ARTICLES if self.articles else "the dataset's passages"
+        over = "the dataset's passages"
+        if self.articles:
+            over = "whole articles in passages of up to 256 tokens"
         if self.articles == "topics":
             over += ", cut where the topic changes"
         return Strategy(
@@ -119,11 +121,14 @@ class Variant:
 
     def _build(self, corpus: Corpus) -> Built:
         embed_model = corpus.embed_model if self.dense else corpus.embed_model_or_none
+        documents = corpus.passages
+        if self.articles:
+            documents = corpus.documents
         propositionizer = self._propositionizer(corpus)
         parsing = self._parsing(corpus, propositionizer)
         parsing["tokenizer"] = Words.by("bigrams", propositions=not self.passage_words)
         pack = DenseXRetrievalPack(
-            corpus.documents if self.articles else corpus.passages,
+            documents,
             query_llm=NONE,
             embed_model=embed_model or NONE,
             hybrid=not self.dense,
@@ -168,11 +173,9 @@ class Variant:
         if self.sentences:
             return SentencePropositionizer()
         propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
-        return (
-            _WithoutQuestions(made_by=propositionizer)
-            if self.without_questions
-            else propositionizer
-        )
+        if self.without_questions:
+            return _WithoutQuestions(made_by=propositionizer)
+        return propositionizer
 
 
 class _WithoutQuestions(Propositionizer):
@@ -284,7 +287,9 @@ class _Ranker(BaseRetriever):
         super().__init__(callback_manager=CallbackManager())
         self._corpus = corpus
         self._dense_weight = dense_weight
-        self._embed_model = None if dense_weight == 0 else corpus.embed_model
+        self._embed_model = None
+        if dense_weight != 0:
+            self._embed_model = corpus.embed_model
         self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
         self._tokens = [tokenize(text) for text in self.texts]
         self._frequencies = Counter(token for tokens in self._tokens for token in set(tokens))
@@ -303,9 +308,8 @@ class _Ranker(BaseRetriever):
         weight = self._dense_weight
         if weight is None:
             count = len(self._tokens)
-            rarities = {
-                word: rarity(count, self._frequencies[word]) for word in content_words(tokens)
-            }
+            frequencies = self._frequencies
+            rarities = {word: rarity(count, frequencies[word]) for word in content_words(tokens)}
             best_tokens = self._tokens[int(np.argmax(scores))]
             weight = 1 / (1 + share_held(rarities, best_tokens))
         dense = []

@@ -111,12 +111,16 @@ class Corpus:
 
     def clock(self) -> float:
         """Return a time in seconds from a clock that stops while the embedding model works."""
-        embedding = self.embed_model_or_none.seconds if self.embed_model_or_none else 0.0
-        return time.perf_counter() - embedding
+        now = time.perf_counter()
+        if self.embed_model_or_none:
+            return now - self.embed_model_or_none.seconds
+        return now
 
     def take_embedded(self) -> list[str]:
         """Return the texts that were embedded since the last call."""
-        return self.embed_model_or_none.take_requested() if self.embed_model_or_none else []
+        if not self.embed_model_or_none:
+            return []
+        return self.embed_model_or_none.take_requested()
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -263,7 +267,9 @@ class Strategy:
             StrategyUnavailable: The corpus lacks something that the strategy needs.
             TypeError: `build` returned something other than a retriever.
         """
-        built = self.build if isinstance(self.build, BaseRetriever) else self.build(corpus)
+        if isinstance(self.build, BaseRetriever):
+            return Built(self.build)
+        built = self.build(corpus)
         if isinstance(built, BaseRetriever):
             return Built(built)
         if not isinstance(built, Built):

@@ -214,9 +214,9 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     Raises:
         ValueError: There is no object or no score. TruLens would take any number in the text for the score.
     """
-    verdict = json.loads(
-        reply[reply.find("{") : reply.rfind("}") + 1]
-    )  # from the first brace to the last
+    first_brace = reply.find("{")
+    last_brace = reply.rfind("}")
+    verdict = json.loads(reply[first_brace : last_brace + 1])
     score = verdict.get("score")
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
@@ -225,9 +225,9 @@ def _read_verdict(reply: str) -> dict[str, Any]:
 
 def _value(score: Any) -> float | AskingFailed:
     """Return a score from 0 to 1; TruLens gives -1 or NaN for a missing one, which is a failure."""
-    return (
-        score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
-    )
+    if isinstance(score, (int, float)) and 0 <= score <= 1:
+        return score
+    return AskingFailed("no verdict")
 
 
 def _trulens(module: str) -> Any:

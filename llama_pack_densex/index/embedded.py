@@ -117,7 +117,7 @@ class EmbeddedNodes(NodeStore):
         super().__init__()
         self.keeper: EmbeddedNodes | NodeIndex = self
         self.folder = folder
-        self.database = Database(None if folder is None else folder / FILE, _SCHEMA)
+        self.database = Database(folder and folder / FILE, _SCHEMA)
         self._vectors = nearest.VectorTable(self.database, folder)
         self._passing = {}
         if self.database.is_a_copy:
@@ -138,7 +138,9 @@ class EmbeddedNodes(NodeStore):
     @property
     def dimension(self) -> int | None:
         dimension = self._note(_DIMENSION)
-        return int(dimension) if dimension not in ("", _NONE) else None
+        if dimension in ("", _NONE):
+            return None
+        return int(dimension)
 
     @property
     def version(self) -> str:
@@ -193,11 +195,9 @@ class EmbeddedNodes(NodeStore):
             numbers = self._add(connection, records, contents)
             self._add_vectors(connection, numbers, list(distinct.values()))
             self._add_words(connection, dict(zip(numbers, records, strict=True)))
-            changed_documents = {
-                *document_ids,
-                *(row.document_id for row in old_rows),
-                *(record.document_id for record in records),
-            }
+            changed_documents = set(document_ids)
+            changed_documents.update(row.document_id for row in old_rows)
+            changed_documents.update(record.document_id for record in records)
             _update_documents(connection, changed_documents)
 
     def delete_nodes(self, node_ids: Ids) -> None:
@@ -258,21 +258,21 @@ class EmbeddedNodes(NodeStore):
         return numbers
 
     def _add_vectors(self, connection: Connection, numbers: Sequence[int], nodes: Nodes) -> None:
-        searched = [
-            (number, node.embedding)
-            for number, node in zip(numbers, nodes, strict=True)
-            if granularity_of(node) != "section"
-        ]
-        dimensions = {
-            _NONE if embedding is None else str(len(embedding)) for _, embedding in searched
-        }
-        dimension = same_dimension(dimensions | ({get_note(connection, _DIMENSION)} - {""}))
+        searched_rows = []
+        embeddings = []
+        dimensions = {get_note(connection, _DIMENSION)} - {""}
+        for number, node in zip(numbers, nodes, strict=True):
+            if granularity_of(node) == "section":
+                continue
+            searched_rows.append(number)
+            embeddings.append(node.embedding)
+            dimensions.add(_NONE if node.embedding is None else str(len(node.embedding)))
+        dimension = same_dimension(dimensions)
         if dimension is None:
             return
         set_note(connection, _DIMENSION, dimension)
         if dimension != _NONE:
-            vectors = np.array([embedding for _, embedding in searched], np.float32)
-            self._vectors.add(connection, [number for number, _ in searched], vectors)
+            self._vectors.add(connection, searched_rows, np.array(embeddings, np.float32))
 
     def _add_words(self, connection: Connection, records: dict[int, NodeRecord]) -> None:
         if not records:
@@ -294,10 +294,12 @@ class EmbeddedNodes(NodeStore):
 
     def words_database(self, words: Words) -> Database | None:
         with self.database.reading() as connection:
-            is_current = get_note(connection, _TOKENIZER) == words.note and not get_note(
-                connection, _HAS_WORDLESS
-            )
-            return self.database if is_current or _is_empty(connection) else None
+            is_of_words = get_note(connection, _TOKENIZER) == words.note
+            if is_of_words and not get_note(connection, _HAS_WORDLESS):
+                return self.database
+            if _is_empty(connection):
+                return self.database
+            return None
 
     def update_words(self) -> None:
         if self.words is not None and self.words_database(self.words) is None:
@@ -336,9 +338,8 @@ class EmbeddedNodes(NodeStore):
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         contents = self._contents(node_ids)
-        return {
-            node_id: self._node_of(contents[node_id]) for node_id in node_ids if node_id in contents
-        }
+        in_order = [node_id for node_id in node_ids if node_id in contents]
+        return {node_id: self._node_of(contents[node_id]) for node_id in in_order}
 
     def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         links = self._contents(node_ids, _LINKS)
@@ -411,11 +412,10 @@ class EmbeddedNodes(NodeStore):
         return np.array([row.row for row in candidates], np.int64)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        by_row = (
-            self._records_by_row(_OURS)
-            if granularity is None
-            else self._records_by_row("granularity = ?", granularity)
-        )
+        if granularity is None:
+            by_row = self._records_by_row(_OURS)
+        else:
+            by_row = self._records_by_row("granularity = ?", granularity)
         return (record for _, record in by_row)
 
     def _records_by_row(self, condition: str, *arguments: str) -> Iterator[tuple[int, NodeRecord]]:
@@ -477,9 +477,9 @@ class EmbeddedNodes(NodeStore):
             f"WHERE {_OURS} AND granularity != 'section' AND row > ? ORDER BY row LIMIT ?"
         )
         for _, node_id, document_id, vector in self.database.rows(select):
-            length = (
-                0.0 if vector is None else float(np.linalg.norm(np.frombuffer(vector, np.float32)))
-            )
+            length = 0.0
+            if vector is not None:
+                length = float(np.linalg.norm(np.frombuffer(vector, np.float32)))
             if not np.isfinite(length) or not length:
                 yield node_id, document_id
 
@@ -594,7 +594,9 @@ class _DocumentTable(KnownDocuments):
 def _own_words(note: str) -> Words | None:
     """Return the tokenizer that a note describes; None unless it is one of this package's."""
     words = words_in(note)
-    return words if isinstance(words, Words) else None
+    if not isinstance(words, Words):
+        return None
+    return words
 
 
 def _is_empty(connection: Connection) -> bool:

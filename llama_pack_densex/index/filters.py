@@ -25,21 +25,18 @@ _DOCUMENT_ID = ("doc_id", "document_id", "ref_doc_id")
 """The keys under which LlamaIndex's vector stores keep the id of a node's document."""
 
 
-def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> bool:
+def matches(metadata: Mapping[str, Any], filters: MetadataFilters | MetadataFilter | None) -> bool:
     """Return whether metadata passes filters, which may be nested; values that cannot be compared fail.
 
     Args:
         metadata: A node's metadata.
         filters: LlamaIndex metadata filters; everything passes None.
     """
+    if isinstance(filters, MetadataFilter):
+        return _matches_one(metadata, filters)
     if filters is None or not filters.filters:
         return True
-    results = (
-        matches(metadata, part)
-        if isinstance(part, MetadataFilters)
-        else _matches_one(metadata, part)
-        for part in filters.filters
-    )
+    results = (matches(metadata, part) for part in filters.filters)
     if filters.condition == FilterCondition.OR:
         return any(results)
     if filters.condition == FilterCondition.NOT:
@@ -47,12 +44,13 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
     return all(results)
 
 
-def keys_of(filters: MetadataFilters | None) -> set[str]:
+def keys_of(filters: MetadataFilters | MetadataFilter | None) -> set[str]:
     """Return the metadata keys that the filters test."""
-    keys: set[str] = set()
-    for part in filters.filters if filters is not None else ():
-        keys |= keys_of(part) if isinstance(part, MetadataFilters) else {part.key}
-    return keys
+    if filters is None:
+        return set()
+    if isinstance(filters, MetadataFilter):
+        return {filters.key}
+    return set().union(*map(keys_of, filters.filters))
 
 
 def _value_of(metadata: Mapping[str, Any], key: str) -> Any:
@@ -140,4 +138,6 @@ class Passing:
     def fetched(self, limit: int) -> int:
         """Return how many hits to search for without the filters so that about `limit` pass; 0 if none
         does."""
-        return int(1.2 * limit / self.share) + 8 if self.ids else 0
+        if not self.ids:
+            return 0
+        return int(1.2 * limit / self.share) + 8

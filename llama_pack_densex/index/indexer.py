@@ -111,17 +111,19 @@ class DocumentIndexer:
             self._report_repeated_ids()
         if self._reading_error is not None:
             raise self._reading_error
-        if why := self._watch.unanswered:
-            raise PropositionizerError(why, is_silence=True)
+        if self._watch.unanswered:
+            raise PropositionizerError(self._watch.unanswered, is_silence=True)
         return self._indexed
 
     def _changed(self, documents: Iterable[BaseNode]) -> Iterator[BaseNode]:
         """Yield the documents that are new or changed; note the others as unchanged."""
         for document in self._read(documents):
             self._times_given[document.id_] += 1
-            unchanged_id = self._unchanged_id(document) if self._only_changed else ""
+            unchanged_id = ""
             # a repeated id is indexed in any case: an earlier document with it may have been written since
-            if unchanged_id and self._times_given[document.id_] == 1:
+            if self._only_changed and self._times_given[document.id_] == 1:
+                unchanged_id = self._unchanged_id(document)
+            if unchanged_id:
                 self._current.add(unchanged_id)
                 # counts this text, so that the next document with the same text gets another id
                 self._ids.document_key(document)
@@ -217,8 +219,10 @@ class DocumentIndexer:
                 return
             self._fail(*waiting[0], error)
             self._failures_in_a_row += 1
-            kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
-            if self._failures_in_a_row >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
+            most = _REFUSED_IN_A_ROW
+            if not isinstance(error, ValueError):
+                most = _FAILURES_IN_A_ROW.get(classify(error).kind, most)
+            if self._failures_in_a_row >= most:
                 raise
         else:
             self._failures_in_a_row = 0
@@ -227,18 +231,20 @@ class DocumentIndexer:
 
     def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
         """Write documents with different ids, and return for each whether it replaced an earlier version."""
-        nodes = [node for parsed in documents for node in parsed.nodes]
-        written = {parsed.document.id_ for parsed in documents}
-        self._current |= written
+        nodes = []
+        for parsed in documents:
+            nodes += parsed.nodes
+            self._current.add(parsed.document.id_)
         earlier = self._earlier_readings([parsed.document for parsed in documents])
         files = set(earlier.values())
-        replaces_earlier = [
-            self._documents.get(parsed.document.id_) is not None
-            or file_of(parsed.document.metadata) in files
-            for parsed in documents
-        ]
         # new documents too: a killed writer may have left some of their rows in the store
-        replaced = {*written, *earlier}
+        replaced = set(earlier)
+        replaces_earlier = []
+        for parsed in documents:
+            document = parsed.document
+            is_known = self._documents.get(document.id_) is not None
+            replaces_earlier.append(is_known or file_of(document.metadata) in files)
+            replaced.add(document.id_)
         self._index.replace(replaced, nodes)
         self._documents.replace(replaced, nodes)
         self._after_write()
@@ -273,8 +279,9 @@ def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[Base
     Raises:
         ValueError: (when it is reached) An item is not a document; the message says which.
     """
-    is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
-    for place, document in enumerate([documents] if is_one else documents):
+    if isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable):
+        documents = [documents]
+    for place, document in enumerate(documents):
         if not isinstance(document, BaseNode):
             raise ValueError(
                 f"documents[{place}] is a {type(document).__name__}, not a LlamaIndex Document: "
@@ -288,9 +295,8 @@ def _as_document(node: BaseNode) -> BaseNode:
 
     A node of another parser becomes a document of its own, which the index knows by the node's id.
     """
-    relationships = {
-        kind: to for kind, to in node.relationships.items() if kind != NodeRelationship.SOURCE
-    }
+    relationships = dict(node.relationships)
+    relationships.pop(NodeRelationship.SOURCE, None)
     return node.model_copy(update={"metadata": dict(node.metadata), "relationships": relationships})
 
 
@@ -298,6 +304,7 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     """Return a sort key that orders nodes by document, then by position, then from coarse to fine."""
     start, end = span_of(node) or (-1, 0)
     coarse_first = get_args(Granularity)[::-1]
-    granularity = granularity_of(node)
-    rank = coarse_first.index(granularity) if granularity in coarse_first else len(coarse_first)
+    rank = len(coarse_first)
+    if granularity_of(node) in coarse_first:
+        rank = coarse_first.index(granularity_of(node))
     return node.ref_doc_id or "", start, rank, -end

@@ -144,7 +144,8 @@ class Manifest:
                 f"{SCHEMA}); upgrade with pip install -U llama-pack-densex, or {advice}"
             )
         required = [field.name for field in fields(cls) if field.default is MISSING]
-        if lacking := [name for name in required if name not in content]:
+        lacking = [name for name in required if name not in content]
+        if lacking:
             raise InvalidIndexError(
                 f"{where} was made by an earlier version of llama-pack-densex: it does not say "
                 f"{', '.join(lacking)}; {advice}"
@@ -166,12 +167,12 @@ class Manifest:
         """
         file = folder / FILE
         text = self.as_text()
-        if file.is_file() and _without_version(text) == _without_version(
-            file.read_text(encoding="utf-8")
-        ):
-            with file.open("r+b") as stream:
-                stream.write(text.encode())
-            return
+        if file.is_file():
+            earlier = file.read_text(encoding="utf-8")
+            if _without_version(text) == _without_version(earlier):
+                with file.open("r+b") as stream:
+                    stream.write(text.encode())
+                return
         write_whole(file, text)
 
 
@@ -225,8 +226,9 @@ def write_whole(file: Path, text: str) -> None:
 
 def remove_files(files: Iterable[Path], older_than: timedelta) -> None:
     """Remove the files that are at least this old; a file that another process has mapped may stay."""
-    # an age of zero means every file, whatever the clocks say
-    latest = time.time() - older_than.total_seconds() if older_than else math.inf
+    latest = math.inf  # an age of zero means every file, whatever the clocks say
+    if older_than:
+        latest = time.time() - older_than.total_seconds()
     for file in files:
         with suppress(OSError):  # on Windows, a file that another process maps
             if file.stat().st_mtime <= latest:
@@ -263,4 +265,6 @@ def _lack_of(folder: Path) -> str:
         return f"has kept replies and no {FILE}, because a run stopped before any document was complete"
     if folder.is_dir():
         return f"has no {FILE}"
-    return "is a file" if folder.exists() else "does not exist"
+    if folder.exists():
+        return "is a file"
+    return "does not exist"

@@ -6,7 +6,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, islice
@@ -90,7 +90,7 @@ class NodeIndex:
         folder: IndexFolder | None = None,
         current: Manifest | None = None,
     ) -> None:
-        self.store = store if store is not None else EmbeddedNodes()
+        self.store = store or EmbeddedNodes()
         self.embed_model = embed_model
         self.words = words
         self.current = current
@@ -112,6 +112,7 @@ class NodeIndex:
     ) -> Iterator[NodeRecord]:
         """Return the records of all nodes, or of those of one granularity and of the given documents."""
 
+        # the first record is read within `reading`, which notices if the index has been replaced
         def begin() -> tuple[list[NodeRecord], Iterator[NodeRecord]]:
             if document_ids is None:
                 records = self.store.records(granularity)
@@ -253,21 +254,28 @@ class NodeIndex:
         Args:
             description: What made the index, as for `commit`.
         """
-        folder = self._folder
-        store = self.store
-        if folder is None or not store.is_embedded:
+        if self._folder is not None and self.store.is_embedded:
+            with self._in_a_copy(self._folder, description):
+                yield
+        else:
             yield
-            self.beside.forget()  # others, such as a pipeline, may have written to the store unnoticed
-            self._settle_words()
-            with self._change():
-                store.compact()
-                self.beside.compact()
-            self.commit(description)
-            store.clean(timedelta(0))
-            if folder is not None and self.words is None:
-                for file in folder.data.glob(f"{WORDS_FILE}*"):  # nobody keeps them in step
-                    file.unlink()
-            return
+            self._rewrite_in_place(description)
+
+    def _rewrite_in_place(self, description: Manifest) -> None:
+        self.beside.forget()  # others, such as a pipeline, may have written to the store unnoticed
+        self._settle_words()
+        with self._change():
+            self.store.compact()
+            self.beside.compact()
+        self.commit(description)
+        self.store.clean(timedelta(0))
+        if self._folder is not None and self.words is None:
+            for file in self._folder.data.glob(f"{WORDS_FILE}*"):  # nobody keeps them in step
+                file.unlink()
+
+    @contextmanager
+    def _in_a_copy(self, folder: IndexFolder, description: Manifest) -> Iterator[None]:
+        store = self.store
         store.commit()
         old_data = folder.data
         copied_data = folder.create()
@@ -337,25 +345,34 @@ class NodeIndex:
             InvalidIndexError: The index was removed or rebuilt since it was opened.
             OSError: The folder is not writable.
         """
-        folder = self._folder
-        with self._threads, nullcontext() if folder is None else writing_to(folder.path):
-            if folder is not None:
-                manifest = Manifest.read(folder.path) if is_index(folder.path) else None
-                self._check_same(folder, manifest)
-                if manifest is not None:
-                    self._follow(folder)
-            if self.current is not None and not self.store.is_embedded:
-                of_store = about(self.store)
-                if of_store is None or of_store.version != self.current.version:
-                    # a writer was stopped, or somebody else wrote: the words may lack some of it
-                    self.changed = True
-                    self.beside.forget()
+        with ExitStack() as stack:
+            stack.enter_context(self._threads)
+            if self._folder is not None:
+                stack.enter_context(writing_to(self._folder.path))
+                self._catch_up(self._folder)
+            self._find_unfinished_change()
             try:
                 self._settle_words()
                 yield
             except BaseException:
                 self.store.roll_back()
                 raise
+
+    def _catch_up(self, folder: IndexFolder) -> None:
+        if is_index(folder.path):
+            self._check_same(folder, Manifest.read(folder.path))
+            self._follow(folder)
+        else:
+            self._check_same(folder, None)
+
+    def _find_unfinished_change(self) -> None:
+        """Note whether a writer was stopped, or somebody else wrote: the words may lack some of it."""
+        if self.current is None or self.store.is_embedded:
+            return
+        of_store = about(self.store)
+        if of_store is None or of_store.version != self.current.version:
+            self.changed = True
+            self.beside.forget()
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -389,13 +406,15 @@ class NodeIndex:
     def _write(self, description: Manifest) -> Manifest:
         folder = self._folder
         store = self.store
-        manifest = replace(description, data="" if folder is None else folder.data.name, version="")
+        data = folder.data.name if folder is not None else ""
+        manifest = replace(description, data=data, version="")
+        version = new_name()
         if store.is_embedded:
             store.write_about(manifest.as_text())
             store.commit()
             version = store.version
-        else:
-            version = self.current.version if self.current and not self.changed else new_name()
+        elif self.current is not None and not self.changed:
+            version = self.current.version
         manifest = replace(manifest, version=version)
         if manifest != self.current:
             if not store.is_embedded:
@@ -409,8 +428,8 @@ class NodeIndex:
         return manifest
 
     def _check_same(self, folder: IndexFolder, manifest: Manifest | None) -> None:
-        data = manifest.data if manifest is not None else ""
-        if data != (self.current.data if self.current is not None else ""):
+        current = self.current
+        if (manifest and manifest.data) != (current and current.data):
             raise InvalidIndexError(
                 f"the index in {folder.path} was removed or rebuilt since it was opened: load it again"
             )
@@ -439,20 +458,10 @@ class NodeIndex:
             ValueError: An embedding is not finite, or its dimension differs from that of the others.
         """
         if self.embed_model is not None:
-            searched = [
-                node
-                for node in nodes
-                if node.embedding is None and granularity_of(node) != "section"
-            ]
-            for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
-                self._embed_batch(self.embed_model, batch)
+            self._embed_missing(self.embed_model, nodes)
         embedded = [node for node in nodes if node.embedding is not None]
         for node in embedded:
-            if not np.isfinite(np.sum(node.get_embedding())):
-                raise ValueError(
-                    f"the embedding of a text of document {node.ref_doc_id!r} is not finite: check the "
-                    "embedding model"
-                )
+            _check_finite(node)
         if embedded and not self.store.is_embedded:
             self._embed_sections(nodes, embedded)
 
@@ -465,6 +474,12 @@ class NodeIndex:
         for node in nodes:
             if node.embedding is None:
                 node.embedding = nowhere(dimension)
+
+    def _embed_missing(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
+        missing = [node for node in nodes if node.embedding is None]
+        searched = [node for node in missing if granularity_of(node) != "section"]
+        for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
+            self._embed_batch(embed_model, batch)
 
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
         embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])
@@ -481,6 +496,14 @@ class NodeIndex:
                 node.embedding = embedding
 
 
+def _check_finite(node: BaseNode) -> None:
+    if not np.isfinite(np.sum(node.get_embedding())):
+        raise ValueError(
+            f"the embedding of a text of document {node.ref_doc_id!r} is not finite: check the "
+            "embedding model"
+        )
+
+
 def about(store: NodeStore) -> Manifest | None:
     """Return the manifest that a vector store keeps of the index in it; None if it keeps none.
 
@@ -488,9 +511,9 @@ def about(store: NodeStore) -> Manifest | None:
         InvalidIndexError: The manifest is damaged, or from another version of this package.
     """
     text = store.read_about()
-    return (
-        None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
-    )
+    if text is None:
+        return None
+    return Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
 
 
 def new_name() -> str:

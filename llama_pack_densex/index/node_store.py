@@ -384,14 +384,18 @@ def span_of(node: BaseNode) -> Span | None:
     """Return the span of the document that a node comes from, in characters; None if it is not known."""
     start = getattr(node, "start_char_idx", None)
     end = getattr(node, "end_char_idx", None)
-    return None if start is None or end is None else (start, end)
+    if start is None or end is None:
+        return None
+    return start, end
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
     """Return the file (and page) that a document or node was read from; empty if its metadata names none."""
-    path = metadata.get("file_path")
+    path = str(metadata.get("file_path") or "")
     page = metadata.get("page_label")
-    return f"{path}#page={page}" if path and page else str(path or "")
+    if path and page:
+        return f"{path}#page={page}"
+    return path
 
 
 @dataclass(frozen=True)
@@ -430,7 +434,9 @@ class KnownDocuments:
 
     def in_file(self, file: str) -> DocumentRecords:
         """Return the documents that were read from a file, by id; none if `file` is empty."""
-        return self._by_file[file] if file else {}
+        if not file:
+            return {}
+        return self._by_file[file]
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Note a change; see `NodeStore.replace`."""
@@ -520,10 +526,11 @@ class IndexCounts:
     statuses: dict[str, int]
 
     def __str__(self) -> str:
-        parts = [
-            f"{number:,} {what if number > 1 else what[:-1]}"
-            for what, number in self._numbers.items()
-        ]
+        parts = []
+        for what, number in self._numbers.items():
+            if number == 1:
+                what = what.removesuffix("s")
+            parts.append(f"{number:,} {what}")
         return ", ".join(parts) or "nothing"
 
     def _repr_html_(self) -> str:
@@ -534,11 +541,8 @@ class IndexCounts:
     @property
     def _numbers(self) -> dict[str, int]:
         """The counts that are not zero, by name."""
-        return {
-            what: number
-            for what, number in vars(self).items()
-            if isinstance(number, int) and number
-        }
+        counts = {what: number for what, number in vars(self).items() if what != "statuses"}
+        return {what: number for what, number in counts.items() if number}
 
 
 def look_further(
@@ -569,14 +573,12 @@ def same_dimension(dimensions: set[str]) -> str | None:
         ValueError: There are several dimensions.
     """
     if len(dimensions) > 1:
-        named = " and ".join(
-            sorted(
-                dimension if dimension == "none" else f"{dimension} dimensions"
-                for dimension in dimensions
-            )
-        )
+        named = [f"{dimension} dimensions" for dimension in sorted(dimensions - {"none"})]
+        if "none" in dimensions:
+            named.append("none")
         raise ValueError(
-            f"nodes of one store must all have embeddings of one model, or none; found {named}."
+            "nodes of one store must all have embeddings of one model, or none; found "
+            f"{' and '.join(named)}."
         )
     return next(iter(dimensions), None)
 

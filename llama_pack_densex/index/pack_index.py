@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -55,7 +55,9 @@ class Opened:
     @property
     def where(self) -> str:
         """A name for the index in messages."""
-        return str(self.folder.path) if self.folder is not None else f"the {self.store.name}"
+        if self.folder is None:
+            return f"the {self.store.name}"
+        return str(self.folder.path)
 
 
 def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Opened:
@@ -81,15 +83,24 @@ def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Open
         if is_index(folder.path):
             manifest = Manifest.read(folder.path)
             store = folder.open(manifest, vector_store, docstore)
-            # the store may have been written to by others, or replaced
-            current = about(store)
-            state = store.version or (current.version if current else "")
-            return Opened(store, folder, manifest, state if state == manifest.version else "")
+            return Opened(store, folder, manifest, _shared_state(store, manifest))
         data = folder.create()
         if vector_store is None:
             vector_store = EmbeddedVectorStore(data)
     store = adapter_for(vector_store, docstore)
     return Opened(store, folder, about(store), "")
+
+
+def _shared_state(store: NodeStore, manifest: Manifest) -> str:
+    """Return the state that a folder's manifest and its store name; empty if they name different ones, since
+    others may have written to the store or replaced it."""
+    current = about(store)
+    state = store.version
+    if not state and current is not None:
+        state = current.version
+    if state != manifest.version:
+        return ""
+    return state
 
 
 class PackIndex:
@@ -121,40 +132,35 @@ class PackIndex:
         parser: BasePropositionNodeParser,
         opened: Opened,
     ) -> None:
-        manifest = opened.manifest
-        folder = opened.folder
+        self._options = options
+        self._parser = parser
+        self._folder = opened.folder
         is_embedded = opened.store.is_embedded
         if options.hybrid == "store" and (is_embedded or arguments.get("vector_store") is None):
             raise ValueError(
                 'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
             )
         embed_model, self.embedding_source = embed_model_for(
-            manifest, arguments.get("embed_model"), opened.where
+            opened.manifest, arguments.get("embed_model"), opened.where
         )
         if embed_model is None and not is_embedded:
             raise ValueError(
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
                 "leave vector_store out to search by keywords alone"
             )
-        current = manifest if folder is None or is_index(folder.path) else None
+        self._embed_model = embed_model_identity(embed_model)
+        self._embed_spec = _embed_spec(arguments.get("embed_model"), opened.manifest)
         words = _words_for(options, arguments, opened, embed_model)
-        self.nodes = NodeIndex(opened.store, embed_model, words, folder, current)
-        if folder is not None:
-            self.nodes.beside.reopen(folder.data, opened.state)
+        self.nodes = _node_index(opened, embed_model, words)
         languages: tuple[Measured, ...] = ()
         self._made_by = ""
-        if manifest is not None:
-            languages = manifest.languages
-            self._made_by = manifest.propositionizer
+        if opened.manifest is not None:
+            languages = opened.manifest.languages
+            self._made_by = opened.manifest.propositionizer
         self._trust = TrustMeter(LanguageTrust(*measured) for measured in languages)
         self.trust = self._trust.known
-        self._options = options
-        self._parser = parser
-        self._folder = folder
         makers = ("proposition_llm", "propositionizer", "node_parser")
         self._is_chosen = any(arguments.get(maker) is not None for maker in makers)
-        self._embed_model = embed_model_identity(embed_model)
-        self._embed_spec = _embed_spec(arguments.get("embed_model"), manifest)
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
 
@@ -192,7 +198,9 @@ class PackIndex:
         with self.nodes.writing():
             previous_maker = self._made_by
             self._made_by = self._parser.propositionizer.fingerprint
-            report = None if self._folder is None else self._folder.path / REPORT_FILE
+            report = None
+            if self._folder is not None:
+                report = self._folder.path / REPORT_FILE
             watch = Watch(
                 self._parser.propositionizer,
                 report,
@@ -234,10 +242,12 @@ class PackIndex:
             if purge:
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
-            with self.nodes.rewriting(self._about()) if purge else nullcontext():
-                deleted = len(self.nodes.delete(document_ids))
+                with self.nodes.rewriting(self._about()):
+                    deleted = self.nodes.delete(document_ids)
+            else:
+                deleted = self.nodes.delete(document_ids)
             self._commit()
-        return deleted
+        return len(deleted)
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
         """Yield the passages of the documents that were passed as objects, not as ids: replies may be cached
@@ -266,18 +276,22 @@ class PackIndex:
             ValueError: No folder was given, and the index has none.
             InvalidIndexError: The path is a file, or a folder that holds something other than an index.
         """
-        own = self._folder.path if self._folder is not None else None
-        path = own if persist_dir is None else folder_at(persist_dir)
-        if path is None:
+        if persist_dir is not None:
+            path = folder_at(persist_dir)
+        elif self._folder is not None:
+            path = self._folder.path
+        else:
             raise ValueError(
                 "this pack was made without persist_dir: pass a folder, persist(persist_dir=...)"
             )
-        if own is not None and path.resolve() == own.resolve():
-            with self.nodes.writing():
-                self._commit()
+        if self._folder is None or path.resolve() != self._folder.path.resolve():
+            self._copy_to(IndexFolder(path))
             return
-        folder = IndexFolder(path)
-        with writing_to(path):
+        with self.nodes.writing():
+            self._commit()
+
+    def _copy_to(self, folder: IndexFolder) -> None:
+        with writing_to(folder.path):
             data = folder.create()
             store = self.nodes.store
             version = self.nodes.reading(lambda: self._copy_store(data))
@@ -351,11 +365,25 @@ class PackIndex:
                 )  # fmt: skip
 
 
+def _node_index(
+    opened: Opened, embed_model: BaseEmbedding | None, words: Words | None
+) -> NodeIndex:
+    folder = opened.folder
+    if folder is None:
+        return NodeIndex(opened.store, embed_model, words, current=opened.manifest)
+    current = opened.manifest if is_index(folder.path) else None
+    nodes = NodeIndex(opened.store, embed_model, words, folder, current)
+    nodes.beside.reopen(folder.data, opened.state)
+    return nodes
+
+
 def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | None) -> str:
     """Return the string that names the embedding model: the one given, or the one in the manifest."""
     if isinstance(embed_model, str):
         return with_whole_path(embed_model)
-    return manifest.embed_spec if manifest else ""
+    if manifest is None:
+        return ""
+    return manifest.embed_spec
 
 
 def _words_for(
@@ -373,8 +401,10 @@ def _words_for(
     if embed_model is not None and options.hybrid is not True and options.hops == 1:
         return None
     tokenizer = arguments.get("tokenizer")
-    if tokenizer is not None:  # `compare` passes a `Words` without the tokens of propositions
-        return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
+    if isinstance(tokenizer, Words):  # `compare` passes one without the tokens of propositions
+        return tokenizer
+    if tokenizer is not None:
+        return Words.by(tokenizer)
     note = opened.store.tokenizer_note
     if opened.folder is not None:
         note = note or note_of(opened.folder.data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from sqlite3 import Connection
 
@@ -53,11 +53,9 @@ class WordsBeside:
                 return
             database = _database_in(folder)
             with database.reading() as connection:
-                if (
-                    get_note(connection, _STATE) == state
-                    and get_note(connection, _WORDS) == self.words.note
-                ):
-                    self._database = database
+                notes = (get_note(connection, _STATE), get_note(connection, _WORDS))
+            if notes == (state, self.words.note):
+                self._database = database
 
     def now(self, records: Records) -> Database:
         """Return the database with the words of the current nodes.
@@ -77,9 +75,9 @@ class WordsBeside:
         """Keep the words in a folder from now on, in step with the nodes; only for the holder of the folder's
         lock."""
         with self._changing:
-            if self.words is None or (
-                self._database is not None and self._database.file == folder / FILE
-            ):
+            if self.words is None:
+                return
+            if self._database is not None and self._database.file == folder / FILE:
                 return
             database = _database_in(folder)
             self._bring_in_step(database, records)
@@ -169,8 +167,9 @@ def _database_in(folder: Path) -> Database:
     return Database(folder / FILE, _SCHEMA)
 
 
-def _all(records: Records) -> Iterable[NodeRecord]:
-    return (record for granularity in _GRANULARITIES for record in records(granularity))
+def _all(records: Records) -> Iterator[NodeRecord]:
+    for granularity in _GRANULARITIES:
+        yield from records(granularity)
 
 
 def _remove(connection: Connection, old: Sequence[rows.NodeRow]) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
-from llama_index.core.schema import BaseNode, IndexNode
+from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.index.folder import IndexFolder, folder_at
 from llama_pack_densex.index.manifest import (
@@ -102,12 +101,14 @@ def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex
     folder = IndexFolder(folder_at(path))
     manifest = Manifest.read(folder.path)
     nodes = NodeIndex(folder.open(manifest), folder=folder, current=manifest)
-    with nodes.writing() if to_write else nullcontext():
+    with ExitStack() as stack:
+        if to_write:
+            stack.enter_context(nodes.writing())
         yield nodes, nodes.current or manifest
 
 
 def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckReport:
-    removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
+    removed = sorted(set().union(*(fault.documents for fault in report.faults)))
     nodes.replace(removed, [])
     nodes.store.rebuild_words()
     nodes.commit(manifest)
@@ -120,18 +121,20 @@ def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckR
 
 def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
-    if documents := dict(nodes.store.bad_vectors()):
+    documents = dict(nodes.store.bad_vectors())
+    if documents:
         yield _fault("vector", "embeddings are missing, zero or not finite", documents)
     if nodes.store.is_graph_damaged():
         yield Fault("graph", "the graph of embeddings is missing, or does not match the embeddings")
-    # an index without keyword search need not have words
-    searched = (
+    is_searched_by_words = (
         manifest.hybrid is True
         or manifest.hops == 2
         or manifest.embed_model == embed_model_identity(None)
     )
-    if searched and (wrong := nodes.store.wrong_words()):
-        yield Fault("words", wrong)
+    if is_searched_by_words:
+        wrong_words = nodes.store.wrong_words()
+        if wrong_words:
+            yield Fault("words", wrong_words)
 
 
 def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
@@ -143,14 +146,11 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
         document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-        is_unit = granularity_of(node) in UNITS
-        if (
-            not is_unit
-            and PIECE not in document_hash
-            and hashes.setdefault(document, document_hash) != document_hash
-        ):
-            what = "nodes belong to another version of their document than the rest"
-            wrong["version", what][node.node_id] = document
+        if granularity_of(node) not in UNITS and PIECE not in document_hash:
+            first_hash = hashes.setdefault(document, document_hash)
+            if first_hash != document_hash:
+                what = "nodes belong to another version of their document than the rest"
+                wrong["version", what][node.node_id] = document
         finding = _wrong_link(node, granularities)
         if finding is not None:
             wrong[finding][node.node_id] = document
@@ -162,12 +162,12 @@ def _wrong_link(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, 
     """Return the fault in the links of a node, as its kind and a description; None if there is none."""
     granularity = granularity_of(node)
     if granularity in UNITS:
-        passage = node.index_id if isinstance(node, IndexNode) else ""
-        if granularities.get(passage) != "passage":
+        passage_id = getattr(node, "index_id", "")
+        if granularities.get(passage_id) != "passage":
             return "link", "units lead to missing passages"
         return None
     parent_id, child_ids = NodeLinks.of(node)
-    linked = set(child_ids) | ({parent_id} - {None})
+    linked = {parent_id, *child_ids} - {None}
     if not linked <= granularities.keys():
         return "link", "passages and sections link to missing nodes"
     # a passage without a status belongs to an index without propositions
@@ -178,8 +178,10 @@ def _wrong_link(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, 
 
 def _fault(kind: str, what: str, documents: Mapping[str, str]) -> Fault:
     """Return a fault of several nodes, given the document id of each by node id."""
-    first = ", ".join(islice(documents, _MOST_EXAMPLES))
-    text = f"{what}: {len(documents):,} ({first}{', …' if len(documents) > _MOST_EXAMPLES else ''})"
+    examples = list(documents)[:_MOST_EXAMPLES]
+    if len(documents) > _MOST_EXAMPLES:
+        examples.append("…")
+    text = f"{what}: {len(documents):,} ({', '.join(examples)})"
     return Fault(kind, text, tuple(dict.fromkeys(filter(None, documents.values()))))
 
 
@@ -233,7 +235,9 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         # before the deletion, because the index says what to purge: after a stop, it can be repeated
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
-        with nodes.rewriting(manifest) if purge else nullcontext():
+        with ExitStack() as stack:
+            if purge:
+                stack.enter_context(nodes.rewriting(manifest))
             nodes.replace(document_ids, [])
         nodes.commit(manifest)
 

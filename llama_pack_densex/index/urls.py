@@ -105,7 +105,9 @@ class StoreAddress:
             raise
         except Exception as error:
             reason = scrub(str(error), [self.password, quote(self.password, safe="")])
-            advice = _TORN if self.path is not None and self.name.startswith("chroma") else ""
+            advice = ""
+            if self.path is not None and self.name.startswith("chroma"):
+                advice = _TORN
             raise ConnectionError(f"{self.name} cannot be opened: {reason}{advice}") from None
 
     def check(self, space: Space | None, dimension: int | None) -> None:
@@ -152,19 +154,9 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
             f"{redacted(url)} is not a known store: use one of {schemes}, or a folder's path for the "
             "embedded store"
         )
-    address = (
-        _postgres_address(url)
-        if scheme == "postgresql"
-        else _address(url, servers=scheme != "faiss")
-    )
-    path = address.path
-    if path is not None:
-        if scheme == "milvus" and path.suffix != ".db":
-            raise ValueError(
-                f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port"
-            )
-        if dimension is None and not (is_index(path) if scheme == "faiss" else path.exists()):
-            raise address.missing()
+    address = _postgres_address(url) if scheme == "postgresql" else _address(url, scheme)
+    if address.path is not None:
+        _check_path(address, address.path, scheme, dimension)
     extra = _EXTRAS[scheme]
     try:
         with address.reaching():
@@ -182,26 +174,42 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
     return store
 
 
+def _check_path(address: StoreAddress, path: Path, scheme: str, dimension: int | None) -> None:
+    if scheme == "milvus" and path.suffix != ".db":
+        raise ValueError(
+            f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port"
+        )
+    exists = is_index(path) if scheme == "faiss" else path.exists()
+    if dimension is None and not exists:
+        raise address.missing()
+
+
 def redacted(url: str) -> str:
     """Return a URL with its password left out, so that it may be shown."""
-    return _PASSWORD.sub(
-        lambda match: f"{match['key']}***" if match["key"] else f"{match['user'] or ''}***@",
-        url,
-    )
+    return _PASSWORD.sub(_without_password, url)
 
 
-def _address(url: str, servers: bool) -> StoreAddress:
+def _without_password(match: re.Match[str]) -> str:
+    if match["key"]:
+        return f"{match['key']}***"
+    return f"{match['user'] or ''}***@"
+
+
+def _address(url: str, scheme: str) -> StoreAddress:
+    has_servers = scheme != "faiss"
     name = redacted(url)
     place, _, query = url.partition("://")[2].partition("?")
-    server = _SERVER.fullmatch(place) if servers else None
+    server = None
+    if has_servers:
+        server = _SERVER.fullmatch(place)
     options = dict(parse_qsl(query, keep_blank_values=True))
-    scheme = "http"
+    http = "http"
     collection = COLLECTION
     if server is not None:
-        scheme = _SCHEMES.get(options.pop("ssl", "false").casefold(), "")
-    elif servers:
+        http = _SCHEMES.get(options.pop("ssl", "false").casefold(), "")
+    elif has_servers:
         collection = options.pop("collection", collection)
-    if options or not scheme:
+    if options or not http:
         raise ValueError(
             f"{name}: a server takes the option ssl=true or ssl=false, and a folder (except faiss://) takes "
             "collection=NAME; a server's port is part of its address, as in host:8000"
@@ -210,7 +218,7 @@ def _address(url: str, servers: bool) -> StoreAddress:
         raise ValueError(f"{name} names no folder: write {name}PATH")
     if server is None:
         return StoreAddress(name, collection, Path(os.path.expanduser(place)))
-    return _server_address(name, f"{scheme}://{server['host']}:{server['port']}", server)
+    return _server_address(name, f"{http}://{server['host']}:{server['port']}", server)
 
 
 def _server_address(name: str, http: str, server: re.Match[str]) -> StoreAddress:

@@ -53,7 +53,7 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     ) -> None:
         path = None if folder is None else Path(folder)
         super().__init__(**{"folder": path and str(path), **kwargs})
-        self._nodes = nodes if nodes is not None else EmbeddedNodes(path)
+        self._nodes = nodes or EmbeddedNodes(path)
 
     @classmethod
     def class_name(cls) -> str:
@@ -122,9 +122,9 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     def _read(
         self, node_ids: Sequence[str] | None, filters: MetadataFilters | None
     ) -> list[BaseNode]:
-        nodes = (
-            self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
-        )
+        if node_ids is None:
+            return [node for node in self._nodes.all_nodes() if matches(node.metadata, filters)]
+        nodes = self._nodes.fetch(node_ids).values()
         return [node for node in nodes if matches(node.metadata, filters)]
 
     def _search(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
@@ -138,6 +138,5 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
 
         best = look_further(find, query.similarity_top_k, query.similarity_top_k)
         nodes = [node for node, _ in best]
-        return VectorStoreQueryResult(
-            nodes, [score for _, score in best], [node.node_id for node in nodes]
-        )
+        scores = [score for _, score in best]
+        return VectorStoreQueryResult(nodes, scores, [node.node_id for node in nodes])

@@ -102,12 +102,10 @@ class Words:
         It includes a hash of the tokens of a sample, because two functions may have the same name, and a
         tokenizer may change with a new version.
         """
-        sample = blake2b(
-            json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16
-        ).hexdigest()
+        sample_tokens = json.dumps(self.tokens(SAMPLE)).encode("ascii")
         fields = {
             "tokenizer": self.name,
-            "sample": sample,
+            "sample": blake2b(sample_tokens, digest_size=16).hexdigest(),
             "propositions": self.propositions,
             "headings": True,
         }
@@ -144,7 +142,7 @@ class Words:
         text = searchable_text("\n".join([searched_context(record.context), *lines]))
         return " ".join(self.tokens(text))
 
-    def of_passage(self, passage: NodeRecord, stated: Iterable[str]) -> str:
+    def of_passage(self, passage: NodeRecord, stated: Sequence[str]) -> str:
         """Return the tokens that a passage is found by, separated by spaces.
 
         They include those of its document's title and of the headings above it, which tell the passages of
@@ -157,11 +155,12 @@ class Words:
         """
         own = self.of(passage)
         headings = self.tokens(f"{_title_of(passage)}\n{passage.section}")
-        stated = list(stated) if self.propositions else []
+        words = list(filter(None, [own, *headings]))
         own_counts = Counter(own.split(" "))
-        if not any(Counter(words.split(" ")) - own_counts for words in stated):
-            stated = []
-        return " ".join(filter(None, [own, *headings, *stated]))
+        adds_words = any(Counter(of_unit.split(" ")) - own_counts for of_unit in stated)
+        if self.propositions and adds_words:
+            words += stated
+        return " ".join(words)
 
     def names_of(self, passage: NodeRecord) -> list[str]:
         """Return the names in a passage and its title, each as its tokens separated by spaces."""
@@ -175,20 +174,21 @@ class Words:
             connection: A connection inside a write transaction.
             records: The nodes, by row. The units of a passage must be among them or already in the database.
         """
-        units = {row: record for row, record in records.items() if record.passage_id}
-        add_words(connection, (RowWords(row, UNITS, self.of(unit)) for row, unit in units.items()))
-        passages = {
-            row: record for row, record in records.items() if record.granularity == "passage"
-        }
+        passages = {}
+        words_of_units = []
+        for row, record in records.items():
+            if record.granularity == "passage":
+                passages[row] = record
+            elif record.passage_id:
+                words_of_units.append(RowWords(row, UNITS, self.of(record)))
+        add_words(connection, words_of_units)
         add_names(connection, {row: self.names_of(passage) for row, passage in passages.items()})
         stated = _stated(connection, [passage.id for passage in passages.values()])
-        add_words(
-            connection,
-            (
-                RowWords(row, PASSAGES, self.of_passage(passage, stated.get(passage.id, ())))
-                for row, passage in passages.items()
-            ),
-        )
+        words_of_passages = []
+        for row, passage in passages.items():
+            words = self.of_passage(passage, stated.get(passage.id, ()))
+            words_of_passages.append(RowWords(row, PASSAGES, words))
+        add_words(connection, words_of_passages)
 
 
 def _title_of(passage: NodeRecord) -> str:
@@ -197,12 +197,11 @@ def _title_of(passage: NodeRecord) -> str:
 
 def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:
     """Return the tokens of the propositions and questions that count for their passage, by passage id."""
-    units = {
-        unit.row: unit
-        for unit in units_of_passages(connection, passage_ids)
-        if unit.granularity == "question"
-        or (unit.granularity == "proposition" and unit.status in _MADE_BY_MODEL)
-    }
+    units = {}
+    for unit in units_of_passages(connection, passage_ids):
+        is_made_by_model = unit.granularity == "proposition" and unit.status in _MADE_BY_MODEL
+        if is_made_by_model or unit.granularity == "question":
+            units[unit.row] = unit
     stated: defaultdict[str, list[str]] = defaultdict(list)
     for row, _, words in read_words(connection, units):
         stated[units[row].passage_id].append(words)
@@ -231,4 +230,6 @@ def words_in(note: str) -> Words | str | None:
         return None
     fields = json.loads(note)
     name = str(fields["tokenizer"])
-    return Words.by(name, fields["propositions"]) if name == "bigrams" else name
+    if name != "bigrams":
+        return name
+    return Words.by(name, fields["propositions"])

@@ -75,8 +75,12 @@ class Meter:
         """
         with self._lock:
             is_alone = not self._reserved.requests
-            margin = _MARGIN if self._actual.requests else _FIRST_MARGIN
-            if self._fits(self._reserved + expected, 1.0 if is_alone else margin):
+            margin = _MARGIN
+            if is_alone:
+                margin = 1.0
+            elif not self._actual.requests:
+                margin = _FIRST_MARGIN
+            if self._fits(self._reserved + expected, margin):
                 self._reserved += expected
                 return True
             if not is_alone and self._fits(expected):
@@ -104,19 +108,17 @@ class Meter:
 
     def _fits(self, expected: Usage, margin: float = 1.0) -> bool:
         """Return whether the usage so far plus the expected usage is within the budget."""
-        sent = expected.input_tokens * _ratio(
-            self._actual.input_tokens, self._expected.input_tokens
-        )
-        received = expected.output_tokens * _ratio(
-            self._actual.output_tokens, self._expected.output_tokens
-        )
-        usage = self.usage + Usage(0, round(sent), round(received * margin))
+        input_ratio = _ratio(self._actual.input_tokens, self._expected.input_tokens)
+        output_ratio = _ratio(self._actual.output_tokens, self._expected.output_tokens)
+        sent = round(expected.input_tokens * input_ratio)
+        received = round(expected.output_tokens * output_ratio * margin)
+        usage = self.usage + Usage(0, sent, received)
         budget = self.budget
         if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
             return False
-        return (
-            budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
-        )
+        if budget.max_cost is None or self.price is None:
+            return True
+        return self.price.of(usage) <= budget.max_cost
 
     def _message(self) -> str:
         used = self.usage

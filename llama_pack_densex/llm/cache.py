@@ -118,8 +118,10 @@ class ReplyCache:
         rows = self._run(
             "SELECT body FROM replies WHERE key = ? AND written >= ?", key, self._oldest()
         )
+        if not rows:
+            return None
         try:
-            return _decode(json.loads(rows[0][0])) if rows else None
+            return _decode(json.loads(rows[0][0]))
         except (ValueError, TypeError, KeyError):
             logger.warning(
                 "An entry of the reply cache %s is damaged: its reply is requested again.",
@@ -208,7 +210,9 @@ class ReplyCache:
 
     def _oldest(self) -> int:
         """Return the time before which entries are too old, in milliseconds since the epoch."""
-        return 0 if self.max_age is None else _now() - self.max_age // timedelta(milliseconds=1)
+        if self.max_age is None:
+            return 0
+        return _now() - self.max_age // timedelta(milliseconds=1)
 
     @property
     def _connection(self) -> _Connection:
@@ -246,8 +250,9 @@ class ReplyCache:
         if connection.database is not None and connection.file == _identity(self.path):
             return connection.database
         connection.close()
-        for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in reversed(self.path.parents):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
         self._check_is_ours()
         with self._file_lock:
             if not self.path.exists():
@@ -334,9 +339,8 @@ def _encode(outcome: Outcome) -> str:
     else:
         fields = {"failure": outcome.kind, "summary": outcome.summary}
     # A lone surrogate can only be inside a JSON string, where its backslash escape is JSON's own.
-    return (
-        json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
-    )
+    text = json.dumps(fields, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _decode(fields: Any) -> Outcome:

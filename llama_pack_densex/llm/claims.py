@@ -49,10 +49,13 @@ def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
     prefix, _, rest = model.partition(":")
     if prefix in PROVIDERS and prefix not in _WEIGHTS:
         _, _, address = parse_name(model)
-        return "" if is_in_environment(address, PROVIDERS[prefix].module) else address
+        if is_in_environment(address, PROVIDERS[prefix].module):
+            return ""
+        return address
     place = rest if prefix in (*_WEIGHTS, *retrievers) else model
-    is_on_hub = _HUB_NAME.fullmatch(place) and not Path(place).exists()
-    return "" if is_on_hub else place
+    if _HUB_NAME.fullmatch(place) and not Path(place).exists():
+        return ""
+    return place
 
 
 def check_module(path: str) -> None:
@@ -66,9 +69,11 @@ def check_module(path: str) -> None:
     """
     module = path.partition(":")[0]
     if module not in sys.modules and not module.startswith("llama_index."):
+        if not module.isprintable():
+            module = ascii(module)
         raise ValueError(
             f"{path!r} is not imported, because only a dictionary names it: if you trust that module, import "
-            f"it first, with import {module if module.isprintable() else ascii(module)}"
+            f"it first, with import {module}"
         )
 
 

@@ -132,7 +132,9 @@ class Endpoint:
         method, request, settings = self._request(prompt, values, streaming)
         patience = _Patience(self.seconds)
         response = patience.wait_for(partial(self.send, method, request, **settings))
-        return _rest_of(response, patience) if streaming else response
+        if streaming:
+            return _rest_of(response, patience)
+        return response
 
     async def apredict(
         self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
@@ -141,16 +143,18 @@ class Endpoint:
         method, request, settings = self._request(prompt, values, streaming)
         patience = _Patience(self.seconds)
         response = await patience.await_(self.asend(f"a{method}", request, **settings))
-        return _arest_of(response, patience) if streaming else response
+        if streaming:
+            return _arest_of(response, patience)
+        return response
 
     def _request(
         self, prompt: BasePromptTemplate, values: Arguments, streaming: bool
     ) -> tuple[str, Messages | str, Arguments]:
         """Return the method that sends a prompt, the messages or text to send, and the settings."""
-        kind = "stream_" if streaming else ""
+        prefix = "stream_" if streaming else ""
         if self.llm.metadata.is_chat_model:
-            return f"{kind}chat", self.llm._get_messages(prompt, **values), {}
-        return f"{kind}complete", self.llm._get_prompt(prompt, **values), {"formatted": True}
+            return f"{prefix}chat", self.llm._get_messages(prompt, **values), {}
+        return f"{prefix}complete", self.llm._get_prompt(prompt, **values), {"formatted": True}
 
 
 class _Attempt:
@@ -218,7 +222,9 @@ class _Attempt:
         )
         if name or _SCHEMA not in self._settings:
             return name
-        return _SCHEMA if refuses_schema(error, proven=self._endpoint._schema_works) else ""
+        if refuses_schema(error, proven=self._endpoint._schema_works):
+            return _SCHEMA
+        return ""
 
 
 @dataclass(frozen=True)
@@ -296,7 +302,9 @@ def in_time(model: Any, work: Callable[[], T], requests: int = 1) -> T:
         TimeoutError: It took longer.
     """
     seconds = longest_request(model)
-    return work() if seconds is None else _Patience(seconds * requests).wait_for(work)
+    if seconds is None:
+        return work()
+    return _Patience(seconds * requests).wait_for(work)
 
 
 def embed_texts(model: BaseEmbedding, texts: Sequence[str]) -> list[list[float]]:
@@ -345,7 +353,9 @@ def _last_text(request: Messages | str) -> str:
     """Return the text of the last message, or the prompt."""
     if isinstance(request, str):
         return request
-    return request[-1].content or "" if request else ""
+    if not request:
+        return ""
+    return request[-1].content or ""
 
 
 def _unread_response(error: BaseException) -> Any:
@@ -357,8 +367,9 @@ def _unread_response(error: BaseException) -> Any:
     for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
         if str(frame.f_globals.get("__name__")).startswith("llama_index.llms."):
             response = frame.f_locals.get("response")
-            is_empty = response is not None and not attribute(response, "choices")
-            return response if is_empty and not hasattr(response, "__next__") else None
+            if attribute(response, "choices") or hasattr(response, "__next__"):
+                return None
+            return response
     return None
 
 

@@ -55,7 +55,9 @@ class ProviderError(RuntimeError):
             sent: The text that was sent; quotations from it are removed from the message.
             secrets: Texts that must not appear in the message.
         """
-        body = {"message": problem} if isinstance(problem, str) else problem
+        body = problem
+        if isinstance(problem, str):
+            body = {"message": problem}
         message = shortened(str(attribute(body, "message") or body))
         reason = scrub(without_quotes(message, sent), secrets)[:_MOST_REASON]
         return cls(f"the provider sent an error in place of a reply: {reason}", body)
@@ -116,8 +118,10 @@ def classify(
     # clients hide httpx's error about a header that it cannot send in `__cause__`
     unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     rule = _matching_rule(status, codes, message, unquoted, proven)
-    if rule is None:
-        rule = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
+    if rule is None and isinstance(error, PROGRAMMING_ERRORS):
+        rule = _Rule("broken")
+    elif rule is None:
+        rule = _Rule("transient")
     if isinstance(error, ProviderError) and rule.kind == "transient":  # its message quotes nothing
         summary = f"{summary}: {error}"
     return Failure(
@@ -191,10 +195,14 @@ def refused_parameter(error: BaseException, names: Iterable[str], sent: str) -> 
     named = {str(value) for value in _values(error, "param")}
     if named and (not _UNSUPPORTED_CODES.isdisjoint(_codes(error)) or _UNSUPPORTED.search(message)):
         return next((name for name in names if name in named), "")
-    places = {
-        name: place for name in names if (place := _place_of_refusal(name, message)) is not None
-    }
-    return min(places, key=lambda name: places[name], default="")
+    return _first_refused(names, message)
+
+
+def _first_refused(names: Iterable[str], message: str) -> str:
+    """Return which of the names a message first says is not supported; "" if it says so of none."""
+    places = {name: _place_of_refusal(name, message) for name in names}
+    refused = {name: place for name, place in places.items() if place is not None}
+    return min(refused, key=refused.__getitem__, default="")
 
 
 def _place_of_refusal(name: str, message: str) -> int | None:
@@ -227,7 +235,9 @@ def retry_after(error: BaseException) -> float:
 
 def _timestamp(date: str | None) -> float:
     """Return the timestamp of a server's date, or of the present if there is none."""
-    return time.time() if date is None else parsedate_to_datetime(date).timestamp()
+    if date is None:
+        return time.time()
+    return parsedate_to_datetime(date).timestamp()
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
@@ -267,9 +277,8 @@ def secrets_in_environment() -> list[str]:
     """Return the values of environment variables named like keys, and the passwords in URLs of others."""
     secrets = []
     for name, value in os.environ.items():
-        if name.upper().endswith(_SECRET_VARIABLES) and not (
-            value.isdigit() and len(value) < _SHORT_KEY
-        ):
+        is_number = value.isdigit() and len(value) < _SHORT_KEY
+        if name.upper().endswith(_SECRET_VARIABLES) and not is_number:
             secrets.append(value)
         secrets += secrets_in_url(value)
     return secrets
@@ -408,10 +417,9 @@ class _Rule:
     def matches(self, status: int | None, codes: set[str], message: str, unquoted: str) -> bool:
         """Return whether an error is of this kind; quoted text about keys is no evidence of a fatal error."""
         evidence = unquoted if self.kind == "fatal" else message
-        is_named = status in self.statuses or not codes.isdisjoint(self.codes.split())
-        return is_named or (
-            status in self.ambiguous and bool(re.search(self.words, evidence, re.IGNORECASE))
-        )
+        if status in self.statuses or not codes.isdisjoint(self.codes.split()):
+            return True
+        return status in self.ambiguous and bool(re.search(self.words, evidence, re.IGNORECASE))
 
 
 _RULES = (  # the first matching rule wins

@@ -70,7 +70,7 @@ class Limits:
         requests_per_minute: float | None = None,
         tokens_per_minute: float | None = None,
     ) -> None:
-        self._interval = 60 / (requests_per_minute * _USED_SHARE) if requests_per_minute else 0.0
+        self._interval = 60 / ((requests_per_minute or math.inf) * _USED_SHARE)
         self.counts_tokens = tokens_per_minute is not None
         self._tokens_per_minute = (tokens_per_minute or math.inf) * _USED_SHARE
         self._pace = _Pace(max_concurrency, max_concurrency)

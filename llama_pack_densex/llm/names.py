@@ -101,8 +101,10 @@ def parse_name(name: str) -> tuple[str, str, str]:
     """
     if name.startswith("ft:"):  # OpenAI's own names for fine-tuned models
         return "openai", name, ""
+    provider = model = address = ""
     parts = _NAME.fullmatch(name)
-    provider, model, address = parts.groups(default="") if parts else ("", "", "")
+    if parts:
+        provider, model, address = parts.groups(default="")
     if not model or (provider and provider not in PROVIDERS):
         raise ValueError(
             f"{shown(name)} names no model: there is no provider {name.partition(':')[0]!r}, or no model "
@@ -157,7 +159,10 @@ def with_provider(name: str) -> str:
     Raises:
         ValueError: As `parse_name`.
     """
-    return name if is_model_name(name) else f"{parse_name(name)[0]}:{name}"
+    if is_model_name(name):
+        return name
+    provider, _, _ = parse_name(name)
+    return f"{provider}:{name}"
 
 
 def named_llm(name: str, *, is_called: bool = True) -> LLM:
@@ -190,15 +195,16 @@ def _can_be_made(provider: str) -> bool:
     """Return whether a provider's LLMs can be made here: without weights, given settings and packages."""
     if provider == "huggingface" or (provider == "bedrock" and not _region()):
         return False
-    return all(map(os.environ.get, PROVIDERS[provider].variables)) and is_installed(
-        _module("llms", provider)
-    )
+    has_variables = all(map(os.environ.get, PROVIDERS[provider].variables))
+    return has_variables and is_installed(_module("llms", provider))
 
 
 def _region() -> dict[str, str]:
     """Return Bedrock's region as an argument; boto3 reads only the second of these variables."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return {"region_name": region} if region else {}
+    if not region:
+        return {}
+    return {"region_name": region}
 
 
 def _assuming(llm_class: Any) -> Any:
@@ -244,10 +250,9 @@ def make_named(
     name_of_provider, _, address = parse_name(name)
     provider = PROVIDERS[name_of_provider]
     module = _module(kind, name_of_provider)
+    class_name = provider.llm if kind == "llms" else provider.embedding
     try:
-        model_class = getattr(
-            import_module(module), provider.llm if kind == "llms" else provider.embedding
-        )
+        model_class = getattr(import_module(module), class_name)
     except ImportError as error:
         advice = f"install it with: pip install {_package(module)}"
         if module.endswith("embeddings.huggingface"):
@@ -289,7 +294,9 @@ def _key(name: str, provider: str, address: str, is_called: bool) -> dict[str, s
         return _region()
     if is_called:
         _need_variables(name, provider)
-    return {"api_key": "none, since nothing is asked"} if _lacks_key(provider) else {}
+    elif _lacks_key(provider):
+        return {"api_key": "none, since nothing is asked"}
+    return {}
 
 
 def _need_variables(name: str, provider: str) -> None:

@@ -181,21 +181,21 @@ def output_settings(llm: LLM) -> dict[str, Any]:
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
-    plain = {
-        name: value for name, value in settings.items() if value is not None and _is_plain(value)
-    }
+    stated = {name: value for name, value in settings.items() if value is not None}
+    plain = {name: value for name, value in stated.items() if _is_plain(value)}
     return plain | _sent_besides(llm)
 
 
 def _sent_besides(llm: LLM) -> dict[str, Any]:
     """Return an LLM's address and the `additional_kwargs` that its output depends on."""
     besides: dict[str, Any] = {}
-    if address := _address_of(llm):
+    address = _address_of(llm)
+    if address:
         besides["address"] = address
-    if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
-        besides["additional_kwargs"] = {
-            k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT
-        }
+    kwargs = _without_secrets(getattr(llm, "additional_kwargs", None) or {})
+    if kwargs:
+        names = [name for name in kwargs if name not in _NOT_OF_THE_OUTPUT]
+        besides["additional_kwargs"] = {name: kwargs[name] for name in names}
     return besides
 
 
@@ -286,7 +286,9 @@ def without_retries(llm: LLM) -> LLM:
     with our own retries, one request could be sent dozens of times, and a rate limit would cause more
     requests. A client that the user passed stays in use, with its address and authentication.
     """
-    changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
+    changes = {}
+    if isinstance(getattr(llm, "max_retries", None), int):
+        changes["max_retries"] = 0
     copy: LLM = llm.model_copy(update=changes)
     client = _private(copy, "_client")
     if hasattr(client, "with_options"):  # the clients of OpenAI and Anthropic
@@ -316,7 +318,9 @@ def _places_in(name: str, value: Any) -> list[str]:
     texts = [text for text in values if isinstance(text, str)]
     if name == "system_prompt" or (name == "region_name" and all(map(_REGION.fullmatch, texts))):
         return []
-    return texts if name in _ADDRESSES else [*filter(is_place, texts)]
+    if name in _ADDRESSES:
+        return texts
+    return [text for text in texts if is_place(text)]
 
 
 def _makes_llms(factory: Any) -> bool:
@@ -358,10 +362,10 @@ def _key_variables(llm_class: type, field: str) -> list[str]:
     variable = re.compile(rf"""["']((?!YOUR_)[A-Z][A-Z0-9_]*{field.upper()})["']""")
     for base in llm_class.__mro__:
         package = ".".join(base.__module__.split(".")[:3])
-        modules = [
-            module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")
-        ]
-        variables = {name for module in modules for name in variable.findall(_source(module))}
+        variables: set[str] = set()
+        for name, module in list(sys.modules.items()):
+            if f"{name}.".startswith(f"{package}."):
+                variables.update(variable.findall(_source(module)))
         if variables:
             return sorted(variables)
     return []
@@ -398,10 +402,8 @@ def _without_credentials(value: Any) -> Any:
 def _without_secrets(value: Any) -> Any:
     """Return a value as JSON, without possible keys; an object becomes its class, as its text may vary."""
     if isinstance(value, dict):
-        items = sorted(value.items(), key=str)
-        return {
-            str(key): _without_secrets(item) for key, item in items if not SECRET.search(str(key))
-        }
+        items = [(str(key), item) for key, item in sorted(value.items(), key=str)]
+        return {key: _without_secrets(item) for key, item in items if not SECRET.search(key)}
     if isinstance(value, (list, tuple)):
         return [_without_secrets(item) for item in value]
     if value is None or isinstance(value, (str, int, float)):
@@ -438,7 +440,7 @@ def _has_own_client(llm: LLM) -> bool:
     except Exception:  # there is no key to make a client with
         return True
     default.close()
-    differences = (
-        getattr(default, name, None) != getattr(client, name, None) for name in _CLIENT_SETTINGS
-    )
-    return type(default._client) is not type(client._client) or any(differences)
+    if type(default._client) is not type(client._client):
+        return True
+    settings = [getattr(client, name, None) for name in _CLIENT_SETTINGS]
+    return settings != [getattr(default, name, None) for name in _CLIENT_SETTINGS]

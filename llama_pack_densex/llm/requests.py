@@ -113,9 +113,8 @@ class Sender:
         """Return the key of a request's reply, made from the text, the messages and the model's settings."""
         messages = [[message.role.value, message.content] for message in request.messages]
         settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
-        return reply_key(
-            request.text, json.dumps([settings, request.attempt, messages], ensure_ascii=False)
-        )
+        payload = json.dumps([settings, request.attempt, messages], ensure_ascii=False)
+        return reply_key(request.text, payload)
 
     def start_run(self) -> None:
         """Reset the counts of consecutive failures, since another call begins."""
@@ -169,7 +168,9 @@ class _Exchange:
     async def cached(self) -> Outcome | None:
         """Return the cached outcome; None if there is none."""
         cache = self.sender.cache
-        cached = None if cache is None else await cache.in_thread(cache.get, self.key)
+        if cache is None:
+            return None
+        cached = await cache.in_thread(cache.get, self.key)
         if cached is not None:
             self.sender.meter.count("cache_hits")
         return cached
@@ -181,11 +182,13 @@ class _Exchange:
             outcome = await self._send()
             if isinstance(outcome, Reply):
                 sender.is_proven = True
-            elif message := self._fatal_message(outcome):
-                raise LLMError(
-                    without_quotes(message, self.request.text), is_silence=outcome.is_unreachable
-                )
-            if isinstance(outcome, Reply) or outcome.kind in ("too_long", "filtered", "rejected"):
+                sender.given_up = 0
+                return outcome
+            message = self._fatal_message(outcome)
+            if message:
+                message = without_quotes(message, self.request.text)
+                raise LLMError(message, is_silence=outcome.is_unreachable)
+            if outcome.kind in ("too_long", "filtered", "rejected"):
                 sender.given_up = 0
                 return outcome
             if self.failed + self.refused // _REFUSALS_PER_TRY > sender.max_retries:
@@ -196,8 +199,9 @@ class _Exchange:
         """Send the request once, when its turn has come."""
         sender = self.sender
         request = self.request
-        is_counted = sender.meter.budget != Budget() or sender.limits.counts_tokens
-        expected = expected_usage(request.messages, request.part) if is_counted else Usage(1)
+        expected = Usage(1)
+        if sender.meter.budget != Budget() or sender.limits.counts_tokens:
+            expected = expected_usage(request.messages, request.part)
         self.stop.check()
         ticket = sender.limits.enter(expected.total_tokens, request.turn)
         sending = None
@@ -212,8 +216,9 @@ class _Exchange:
         finally:
             if sending is None:
                 sender.limits.leave(ticket, used_tokens=0)
+        renewal = None if sender.cache is None else _RENEWAL
         while not sending.done():  # if the waiting is cancelled, the sending goes on
-            await asyncio.wait([sending], timeout=None if sender.cache is None else _RENEWAL)
+            await asyncio.wait([sending], timeout=renewal)
             await self._holds_claim()
         return sending.result()
 
@@ -260,10 +265,12 @@ class _Exchange:
 
     async def _note_failure(self, ticket: Ticket, failure: Failure) -> None:
         sender = self.sender
-        is_refused = failure.kind == "refused"
-        sender.meter.count("refused" if is_refused else "failed")
-        used_tokens = 0 if is_refused else None
-        sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
+        if failure.kind == "refused":
+            sender.meter.count("refused")
+            sender.limits.leave(ticket, used_tokens=0, refused=True, wait=failure.wait)
+        else:
+            sender.meter.count("failed")
+            sender.limits.leave(ticket, wait=failure.wait)
         if sender.cache is not None and failure.kind in KEPT_FAILURES:
             await sender.cache.in_thread(sender.cache.put, self.key, failure)
 
@@ -282,10 +289,13 @@ class _Exchange:
             if not sender.is_proven or sender.rejected >= _IN_A_ROW:
                 return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
         # a single failure may be due to one garbled answer
-        is_repeated = self.failed > min(1, sender.max_retries)
-        if is_repeated and (message := self._repeated_message(failure)):
-            return message
-        return failure.message if failure.kind == "fatal" else ""
+        if self.failed > min(1, sender.max_retries):
+            message = self._repeated_message(failure)
+            if message:
+                return message
+        if failure.kind == "fatal":
+            return failure.message
+        return ""
 
     def _repeated_message(self, failure: Failure) -> str:
         """Return the reason why a repeated failure ends the run; "" if it does not."""
@@ -341,8 +351,7 @@ class _Arrival:
             reserved = self._reserved.pop()
         except IndexError:
             reserved = None
-        if reserved is not None or used is not None:
-            self._exchange.sender.meter.settle(reserved, used)
+        self._exchange.sender.meter.settle(reserved, used)
 
 
 class Stop:

@@ -110,23 +110,30 @@ class ThoughtFilter:
 
     def _pass_marks(self, is_last: bool) -> Mark | None:
         """Consume all marks that can be decided, and return the first one that cannot."""
-        while mark := _MARK.search(self._text, self._position):
+        while True:
+            mark = _MARK.search(self._text, self._position)
+            if mark is None:
+                return None
             if not is_last and not self._is_decidable(mark):
                 return mark
             self._take(mark.start())
-            is_used = self._pass_in_thoughts(mark) if self._depth else self._pass_in_answer(mark)
-            if is_used:
+            if self._passes(mark):
                 self._position = mark.end()
             else:
                 self._take(mark.end())
-        return None
+
+    def _passes(self, mark: Mark) -> bool:
+        """Consume a mark; return whether it is a mark and not just text."""
+        if self._depth:
+            return self._pass_in_thoughts(mark)
+        return self._pass_in_answer(mark)
 
     def _is_decidable(self, mark: Mark) -> bool:
-        if mark.lastgroup == "wrapper_end":
-            return len(self._text) > mark.end() + _LONGEST or not _BLANK_TO_END.match(
-                self._text, mark.end()
-            )
-        return bool(_FOLLOWED.match(self._text, mark.end()))
+        if mark.lastgroup != "wrapper_end":
+            return bool(_FOLLOWED.match(self._text, mark.end()))
+        if len(self._text) > mark.end() + _LONGEST:
+            return True
+        return not _BLANK_TO_END.match(self._text, mark.end())
 
     def _certain_end(self, undecided: Mark | None) -> int:
         """Return the position up to which no mark can begin."""
@@ -138,7 +145,9 @@ class ThoughtFilter:
         if not self._position and "analysis".startswith(self._text.lower()):
             return 0
         partial = _PARTIAL.search(self._text, tail)
-        return partial.start() if partial else len(self._text)
+        if partial:
+            return partial.start()
+        return len(self._text)
 
     def _take(self, end: int) -> None:
         """Consume text up to a position; outside thoughts it becomes part of the answer."""
@@ -146,8 +155,10 @@ class ThoughtFilter:
         if not self._depth:
             fences = _FENCE.finditer(self._text, max(0, self._position - 6), end)
             self._fences += sum(fence.end() > self._position for fence in fences)
-            self._answer.append(text.lstrip() if self._is_blank else text)
-            self._is_blank = self._is_blank and not text.strip()
+            if self._is_blank:
+                text = text.lstrip()
+                self._is_blank = not text
+            self._answer.append(text)
         elif self._rest is not None:
             self._rest.append(text)
         self._position = end
@@ -160,8 +171,11 @@ class ThoughtFilter:
             return True
         if kind not in ("opening", "closing") or self._is_quoted(mark):
             return False
-        if not self._is_within_sentence(mark):
-            self._depth += 1 if kind == "opening" else -1
+        is_mentioned = self._is_within_sentence(mark)
+        if kind == "opening" and not is_mentioned:
+            self._depth += 1
+        if kind == "closing" and not is_mentioned:
+            self._depth -= 1
         if kind == "closing":
             self._rest = []
         if not self._depth:
@@ -199,12 +213,9 @@ class ThoughtFilter:
         begins_line = not self._line_before(mark).strip()
         is_pair = self._mentions_block is begins_line
         self._mentions_block = None
-        is_mentioned = is_pair or self._is_within_sentence(mark)
-        if (
-            self._fences % 2
-            or self._is_quoted(mark)
-            or (is_mentioned and mark.lastgroup == "closing")
-        ):
+        if self._fences % 2 or self._is_quoted(mark):
+            return False
+        if mark.lastgroup == "closing" and (is_pair or self._is_within_sentence(mark)):
             return False
         self._answer.clear()
         self.starts_over = True
@@ -233,10 +244,9 @@ class ThoughtFilter:
         following = self._text[mark.end() : mark.end() + _LONGEST].lstrip(" \t")
         if _PARTICLE_JA.match(following):
             return True
-        is_apart = line[-1] in " \t\"'(|"
-        return is_apart and (
-            not following or following[0].islower() or following[0] in ".,;:!?)\"'|"
-        )
+        if line[-1] not in " \t\"'(|":
+            return False
+        return not following or following[0].islower() or following[0] in ".,;:!?)\"'|"
 
     def _line_before(self, mark: Mark) -> str:
         """Return the text before a mark in its line, at most its last `_LONGEST` characters."""

@@ -71,9 +71,10 @@ class Reply:
     def of(cls, response: Response, messages: Messages) -> Reply:
         """Make the reply of a LlamaIndex response to messages."""
         text = text_of(response)
-        prompt = messages[-1].content if messages else ""
-        if prompt and isinstance(response, CompletionResponse):
-            text = text.rpartition(prompt)[2]  # some models send the prompt back before the answer
+        if messages and isinstance(response, CompletionResponse):
+            prompt = messages[-1].content
+            if prompt:  # some models send it back before the answer
+                text = text.rpartition(prompt)[2]
         return cls(text, finish_reason(response), usage_of(response, messages))
 
 
@@ -102,11 +103,14 @@ class RequestFigures:
         cost = None
         if self.cost is not None and earlier.cost is not None:
             cost = self.cost - earlier.cost
-        counts = {
-            name: getattr(self, name) - getattr(earlier, name)
-            for name in ("usage", "cache_hits", "refused", "failed")
-        }
-        return replace(self, cost=cost, **counts)
+        return replace(
+            self,
+            usage=self.usage - earlier.usage,
+            cost=cost,
+            cache_hits=self.cache_hits - earlier.cache_hits,
+            refused=self.refused - earlier.refused,
+            failed=self.failed - earlier.failed,
+        )
 
 
 # In this order: names of OpenAI and many others, of Anthropic and Bedrock, of Google, of Ollama.
@@ -140,18 +144,14 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         messages: The messages that were sent.
     """
     raw = response.raw
-    extras = (
-        response.additional_kwargs,
-        attribute(attribute(response, "message"), "additional_kwargs"),
-    )
-    for source in (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw, *extras):
+    usages = (attribute(raw, "usage"), attribute(raw, "usage_metadata"))
+    for source in (*usages, raw, *_extras(response)):
         sent = _number(source, *_INPUT)
         received = _number(source, *_OUTPUT)
         if not sent and not received:
             continue  # a server that does not count may send zeros
-        details = attribute(source, "prompt_tokens_details") or attribute(
-            source, "input_tokens_details"
-        )
+        details = attribute(source, "prompt_tokens_details")
+        details = details or attribute(source, "input_tokens_details")
         cached = _number(details, *_CACHED) or _number(source, *_CACHED)
         if sent:
             sent += _number(source, _CACHE_READ) + _number(source, *_CACHE_WRITTEN)
@@ -179,8 +179,9 @@ def expected_usage(messages: Messages, part: str) -> Usage:
 
 def text_of(response: Response) -> str:
     """Return the text of a LlamaIndex response."""
-    text = response.message.content if isinstance(response, ChatResponse) else response.text
-    return text or ""
+    if isinstance(response, ChatResponse):
+        return response.message.content or ""
+    return response.text or ""
 
 
 def finish_reason(response: Any) -> Finish:
@@ -198,17 +199,19 @@ def finish_reason(response: Any) -> Finish:
     if attribute(attribute(first, "message"), "refusal"):
         return "refused"
     nested = [attribute(raw, name) for name in ("details", "incomplete_details", "delta")]
-    extras = [
-        attribute(source, "additional_kwargs")
-        for source in (response, attribute(response, "message"))
-    ]
-    for source in (first, raw, *nested, *extras):
+    for source in (first, raw, *nested, *_extras(response)):
         for name in _FINISH_NAMES:
             value = attribute(source, name)
             word = str(attribute(value, "name") or value).lower().rpartition(".")[2]
             if word in _FINISHES:
                 return _FINISHES[word]
     return ""
+
+
+def _extras(response: Any) -> list[Any]:
+    """Return what a class of LlamaIndex keeps of the provider's response besides `raw`."""
+    parts = (response, attribute(response, "message"))
+    return [attribute(part, "additional_kwargs") for part in parts]
 
 
 def _first_choice(raw: Any) -> Any:
@@ -241,9 +244,9 @@ def attribute(source: Any, name: str) -> Any:
     """Return a value of a dictionary or object by its name, in snake_case or camelCase; None if missing."""
     head, *rest = name.split("_")
     for spelling in (name, head + "".join(map(str.capitalize, rest))):
-        value = (
-            source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
-        )
+        value = getattr(source, spelling, None)
+        if isinstance(source, dict):
+            value = source.get(spelling)
         if value is not None:
             return value
     return None
@@ -251,8 +254,11 @@ def attribute(source: Any, name: str) -> Any:
 
 def _number(source: Any, *names: str) -> int:
     """Return the first positive integer under one of the names; 0 if there is none."""
-    values = (attribute(source, name) for name in names)
-    return next((value for value in values if type(value) is int and value > 0), 0)
+    for name in names:
+        value = attribute(source, name)
+        if type(value) is int and value > 0:
+            return value
+    return 0
 
 
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
@@ -289,7 +295,9 @@ class Price:
             + usage.cached_input_tokens * cached_price
             + usage.output_tokens * self.output
         )
-        return cost * (self.batch_factor if batch else 1) / 1_000_000
+        if batch:
+            cost *= self.batch_factor
+        return cost / 1_000_000
 
 
 PriceTable = Mapping[str, Price]
@@ -362,10 +370,11 @@ def price_of(
         ValueError: The price is needed and not known.
     """
     name = model.removeprefix("models/")  # a prefix that Google uses
-    names = (name, _DATE.sub("", name))
+    undated = _DATE.sub("", name)
     is_local = any(base.__module__.startswith(_LOCAL_LLMS) for base in type(llm).__mro__)
-    lists = (prices.get,) if is_local else (prices.get, _list_price)
-    price = next(filter(None, (look_up(name) for look_up in lists for name in names)), None)
+    price = prices.get(name) or prices.get(undated)
+    if price is None and not is_local:
+        price = _list_price(name) or _list_price(undated)
     if is_needed and price is None:
         raise ValueError(
             f"max_cost needs the price of {model or 'the model'}, which is not known: leave out max_cost "
@@ -401,4 +410,6 @@ def _list_price(model: str) -> Price | None:
 
 def _dollars(listed: Any) -> float | None:
     """Return a list price without the tiers for long contexts, which no passage reaches."""
-    return None if listed is None else float(getattr(listed, "base", listed))
+    if listed is None:
+        return None
+    return float(getattr(listed, "base", listed))

@@ -45,15 +45,18 @@ def adapter_for(
         )
     if isinstance(vector_store, EmbeddedVectorStore):
         return vector_store.nodes
-    names = [cls.__name__ for cls in type(vector_store).__mro__ if cls.__name__ in _ADAPTERS]
-    returns_nodes = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
-    if names:
-        place = _ADAPTERS[names[0]]
-    elif docstore is None and vector_store.stores_text and returns_nodes:
-        place = "alone:StoreAlone"
-    else:
-        place = "docstore:DocstoreNodes"
+    place = _adapter_name(vector_store, docstore)
     adapter: Callable[..., NodeStore] = resolve_name(f"{__name__}.{place}")
     if place in ("faiss:FaissNodes", "docstore:DocstoreNodes"):
         return adapter(vector_store, docstore)
     return adapter(vector_store)
+
+
+def _adapter_name(vector_store: BasePydanticVectorStore, docstore: BaseDocumentStore | None) -> str:
+    for cls in type(vector_store).__mro__:
+        if cls.__name__ in _ADAPTERS:
+            return _ADAPTERS[cls.__name__]
+    returns_nodes = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
+    if docstore is None and vector_store.stores_text and returns_nodes:
+        return "alone:StoreAlone"
+    return "docstore:DocstoreNodes"

@@ -131,11 +131,8 @@ class StoreAlone(NodeStore):
     def _rows(self, node_ids: Ids) -> StoredRows:
         """Return whole rows by id."""
         requested = set(node_ids)  # some stores return everything if they have none of the ids
-        return [
-            Row.of(node)
-            for node in self._store.get_nodes(list(node_ids))
-            if node.node_id in requested
-        ]
+        rows = map(Row.of, self._store.get_nodes(list(node_ids)))
+        return [row for row in rows if row.id in requested]
 
     def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         """Yield the whole rows that have one of the values under a metadata key, page by page.
@@ -166,22 +163,28 @@ class StoreAlone(NodeStore):
     @property
     def dimension(self) -> int | None:
         space = self.described()
-        return None if space is None else space.dimension
+        if space is None:
+            return None
+        return space.dimension
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         heads = _heads(nodes)
-        wires = {
-            node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys)
-            for node in nodes
-        }
+        new_heads: dict[str, BaseNode] = {}
+        new_others: dict[str, BaseNode] = {}
+        for node in nodes:
+            if node.node_id in heads:
+                new_heads[node.node_id] = to_wire(node, head=True, taken=self.taken_keys)
+            else:
+                new_others[node.node_id] = to_wire(node, taken=self.taken_keys)
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
         old_heads = [node_id for node_id, is_head in old.items() if is_head]
         # in this order, so that an incomplete document never counts as complete
         with self._changing():
             self._each(self._drop, old_heads)
-            self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
-            self._each(self._drop, list(old.keys() - wires.keys() - set(old_heads)))
-            self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
+            self._each(self._put, list(new_others.values()))
+            gone = old.keys() - new_others.keys() - new_heads.keys() - set(old_heads)
+            self._each(self._drop, list(gone))
+            self._each(self._put, list(new_heads.values()))
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         nodes = {row.id: row.node for row in self._paged(self._rows, node_ids) if row.is_ours}
@@ -193,7 +196,9 @@ class StoreAlone(NodeStore):
             return []
         check_question(question.query_embedding, space.dimension)
         filters = question.filters
-        passing = self.passing(filters) if keys_of(filters) & _OF_A_NODE else None
+        passing = None
+        if keys_of(filters) & _OF_A_NODE:
+            passing = self.passing(filters)
 
         def passes(row: Row) -> bool:
             if passing is not None:
@@ -230,20 +235,18 @@ class StoreAlone(NodeStore):
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         granularities = [granularity] if granularity else get_args(Granularity)
-        return (NodeRecord.of(row.node) for row in self._rows_with(GRANULARITY_KEY, granularities))
+        for row in self._rows_with(GRANULARITY_KEY, granularities):
+            yield NodeRecord.of(row.node)
 
     def documents(self) -> DocumentRecords:
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
-        # rows that a pipeline wrote have no heads
-        heads = (
-            NodeRecord.of(row.node)
-            for row in bases
-            if row.is_head or not row.metadata.get(WIRE_KEY)
-        )
-        return {
-            record.document_id: DocumentRecord(record.document_hash, record.file)
-            for record in heads
-        }
+        documents = {}
+        for row in bases:
+            # rows that a pipeline wrote have no heads
+            if row.is_head or not row.metadata.get(WIRE_KEY):
+                record = NodeRecord.of(row.node)
+                documents[record.document_id] = DocumentRecord(record.document_hash, record.file)
+        return documents
 
     def node_ids(self, document_ids: Ids) -> set[str]:
         return {row.id for row in self._rows_of_documents(document_ids)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -31,15 +31,16 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     client: Any
     if address.path is None:
         parts = urlsplit(address.http)
-        headers = {"x-chroma-token": address.password} if address.password else None
+        headers = None
+        if address.password:
+            headers = {"x-chroma-token": address.password}
         client = chromadb.HttpClient(
             parts.hostname, parts.port, ssl=parts.scheme == "https", headers=headers
         )
-    elif (
-        dimension is None and not (address.path / "chroma.sqlite3").is_file()
-    ):  # Chroma would create it
-        raise address.missing()
     else:
+        file = address.path / "chroma.sqlite3"
+        if dimension is None and not file.is_file():  # Chroma would create it
+            raise address.missing()
         client = chromadb.PersistentClient(str(address.path))
     try:
         collection = client.get_collection(address.collection, embedding_function=None)
@@ -71,9 +72,12 @@ class ChromaNodes(StoreAlone):
     def _describe(self) -> Space:
         collection = self._store.client
         vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
-        configuration = collection.configuration
-        spaces = [(configuration.get(kind) or {}).get("space") for kind in ("hnsw", "spann")]
-        return Space(len(vectors[0]) if len(vectors) else None, next(filter(None, spaces), "l2"))
+        dimension = len(vectors[0]) if len(vectors) else None
+        for kind in ("hnsw", "spann"):
+            settings = collection.configuration.get(kind) or {}
+            if settings.get("space"):
+                return Space(dimension, settings["space"])
+        return Space(dimension, "l2")
 
     def _rows(self, node_ids: Ids) -> StoredRows:
         got = self._store.client.get(ids=list(node_ids), include=["metadatas", "documents"])
@@ -81,21 +85,25 @@ class ChromaNodes(StoreAlone):
 
     def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         offset = 0
-        where = {key: {"$in": list(values)}}
-        while ids := self._store.client.get(
-            where=where, include=[], limit=_IDS_A_PAGE, offset=offset
-        )["ids"]:
-            offset += len(ids)
+        query = {"where": {key: {"$in": list(values)}}, "include": [], "limit": _IDS_A_PAGE}
+        while True:
+            ids = self._store.client.get(**query, offset=offset)["ids"]
+            if not ids:
+                return
             yield from self._paged(self._rows, ids)
+            offset += len(ids)
 
     def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
-        include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
+        include = ["distances"]
+        if limit <= _METADATA_A_QUERY:
+            include.append("metadatas")
         got = self._store.client.query(
             [embedding], n_results=limit, where=_where(conditions), include=include
         )
         distances = dict(zip(got["ids"][0], got["distances"][0], strict=True))
-        metadata = got["metadatas"]
-        rows = map(Row, distances, metadata[0]) if metadata else self._paged(self._rows, distances)
+        rows: Iterable[Row] = self._paged(self._rows, distances)
+        if got["metadatas"]:
+            rows = map(Row, distances, got["metadatas"][0])
         if self._space is not None and self._space.metric == "l2":
             return [(row, distances[row.id]) for row in rows]
         return [(row, 1.0 - distances[row.id]) for row in rows]
@@ -103,7 +111,11 @@ class ChromaNodes(StoreAlone):
 
 def _where(conditions: Conditions) -> dict[str, Any] | None:
     parts = list(map(_part, conditions))
-    return {"$and": parts} if len(parts) > 1 else next(iter(parts), None)
+    if not parts:
+        return None
+    if len(parts) == 1:  # Chroma refuses "$and" with a single part
+        return parts[0]
+    return {"$and": parts}
 
 
 def _part(condition: Condition) -> dict[str, Any]:
@@ -111,6 +123,7 @@ def _part(condition: Condition) -> dict[str, Any]:
     value = condition.value
     if condition.sign == "in":
         return {key: {"$in": value}}
-    operator, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
     # Chroma compares integers only with integers, and floats only with floats
-    return {"$or": [{key: {operator: whole(value)}}, {key: {operator: float(value)}}]}
+    if condition.sign == ">=":
+        return {"$or": [{key: {"$gte": math.floor(value)}}, {key: {"$gte": float(value)}}]}
+    return {"$or": [{key: {"$lte": math.ceil(value)}}, {key: {"$lte": float(value)}}]}

@@ -75,7 +75,9 @@ class DocstoreNodes(NodeStore):
     ) -> None:
         super().__init__()
         self.vector_store = vector_store
-        self.docstore = docstore if docstore is not None else SimpleDocumentStore()
+        if docstore is None:
+            docstore = SimpleDocumentStore()
+        self.docstore = docstore
         self._folder: Path | None = None  # the folder that the state was persisted in
         self._version = ""  # the name of that state
         self._ahead: Notes = {}  # notes of changes since that state, if the docstore lacks them
@@ -107,11 +109,9 @@ class DocstoreNodes(NodeStore):
         wires = []
         # the docstore has all links, and some vector stores limit the size of a node
         for node in nodes:
-            links = {
-                kind: link
-                for kind, link in node.relationships.items()
-                if kind == NodeRelationship.SOURCE
-            }
+            links = {}
+            if node.source_node:
+                links[NodeRelationship.SOURCE] = node.source_node
             wires.append(to_wire(node).model_copy(update={"relationships": links}))
         return wires
 
@@ -144,10 +144,8 @@ class DocstoreNodes(NodeStore):
         self._reload_vectors(read)
         self._folder = folder
         self._version = version
-        listed = self._listed()
-        self._ahead = {
-            key: node_ids for key, node_ids in _noted_in(folder).items() if key in listed
-        }
+        noted = _noted_in(folder)
+        self._ahead = {key: noted[key] for key in self._listed() if key in noted}
         self._changed()
 
     def persist(self, folder: Path, version: str) -> None:
@@ -186,10 +184,9 @@ class DocstoreNodes(NodeStore):
             return
         try:
             if self._folder is not None and len(self._writers()) == 1:
-                write_whole(
-                    self._folder / _FILE, json.dumps({**_noted_in(self._folder), **changed})
-                )
-            self._note({**self._noted(), **changed})
+                ahead = _noted_in(self._folder) | changed
+                write_whole(self._folder / _FILE, json.dumps(ahead))
+            self._note(self._noted() | changed)
             # new ids too: if an id exists already, stores would keep both vectors, or the old one
             self._delete_vectors(old, set(chain(*changed.values())))
             for node_id in chain(*old.values()):
@@ -205,11 +202,12 @@ class DocstoreNodes(NodeStore):
             self._changed()
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
-        nodes = {
-            node_id: self.docstore.get_document(node_id, raise_error=False)
-            for node_id in dict.fromkeys(node_ids)
-        }
-        return {node_id: node for node_id, node in nodes.items() if node is not None}
+        nodes = {}
+        for node_id in dict.fromkeys(node_ids):
+            node = self.docstore.get_document(node_id, raise_error=False)
+            if node is not None:
+                nodes[node_id] = node
+        return nodes
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         check_question(question.query_embedding, self.dimension)
@@ -226,8 +224,11 @@ class DocstoreNodes(NodeStore):
             return hits, len(scores)
 
         count = question.similarity_top_k
-        # more is searched for to make up for filtered hits: a second search takes as long as the first
-        return look_further(find, count, count if passing is None else passing.fetched(count))
+        limit = count
+        if passing is not None:
+            # to make up for filtered hits: a second search takes as long as the first
+            limit = passing.fetched(count)
+        return look_further(find, count, limit)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         for info in self._listed().values():
@@ -237,11 +238,11 @@ class DocstoreNodes(NodeStore):
 
     def documents(self) -> DocumentRecords:
         """Return the documents by id; an incomplete one has no hash."""
-        records = {
-            document_id: DocumentRecord(info.metadata[DOCUMENT_HASH_KEY], file_of(info.metadata))
-            for document_id, info in self._listed().items()
-        }
-        return {**records, **dict.fromkeys(self._noted(), DocumentRecord())}
+        records = {}
+        for document_id, info in self._listed().items():
+            document_hash = info.metadata[DOCUMENT_HASH_KEY]
+            records[document_id] = DocumentRecord(document_hash, file_of(info.metadata))
+        return records | dict.fromkeys(self._noted(), DocumentRecord())
 
     def node_ids(self, document_ids: Ids) -> set[str]:
         return set(chain(*self._members(document_ids).values()))
@@ -272,22 +273,18 @@ class DocstoreNodes(NodeStore):
     def _members(self, document_ids: Collection[str]) -> dict[str, set[str]]:
         """Return the node ids of those documents that are in the docstore, or that a note names."""
         notes = self._noted()
-        members = {
-            document_id: set(notes[document_id])
-            for document_id in document_ids
-            if document_id in notes
-        }
+        members: dict[str, set[str]] = {}
         for document_id in document_ids:
+            if document_id in notes:
+                members[document_id] = set(notes[document_id])
             info = self.docstore.get_ref_doc_info(document_id)
             if info is not None and DOCUMENT_HASH_KEY in info.metadata:
                 members.setdefault(document_id, set()).update(info.node_ids)
         return members
 
     def _noted(self) -> Notes:
-        return {
-            **json.loads(self.docstore.get_document_hash(_CHANGED) or "{}"),
-            **self._ahead,
-        }
+        in_docstore: Notes = json.loads(self.docstore.get_document_hash(_CHANGED) or "{}")
+        return in_docstore | self._ahead
 
     def _note(self, notes: Notes) -> None:
         self.docstore.set_document_hashes({_CHANGED: json.dumps(notes)})
@@ -304,12 +301,16 @@ def _notes_for(old: dict[str, set[str]], nodes: Nodes) -> Notes:
 
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
     """Return the vectors of a `SimpleVectorStore`, by node id; nothing for other stores."""
-    return store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
+    if isinstance(store, SimpleVectorStore):
+        return store.data.embedding_dict
+    return {}
 
 
 def _noted_in(folder: Path) -> Notes:
     file = folder / _FILE
-    return dict(json.loads(file.read_bytes())) if file.exists() else {}
+    if not file.exists():
+        return {}
+    return dict(json.loads(file.read_bytes()))
 
 
 def read_part(folder: Path, version: str, name: str, read: Callable[[str], T]) -> T:

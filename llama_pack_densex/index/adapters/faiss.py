@@ -67,9 +67,9 @@ class FaissNodes(DocstoreNodes):
         return super().read_about()
 
     def positions(self) -> dict[str, str]:
-        return {
-            name if self._looks_up else str(number): name for number, name in self._names.items()
-        }
+        if self._looks_up:
+            return {name: name for name in self._names.values()}
+        return {str(number): name for number, name in self._names.items()}
 
     def _search_in(self, index: Any) -> None:
         """Use this index for searches from now on, and map its numbers to the ids of our nodes."""
@@ -78,9 +78,7 @@ class FaissNodes(DocstoreNodes):
         store: Any = self.vector_store
         with self._lock:
             self._index = store._faiss_index = index
-            self._names = {
-                number: node_id for number, node_id in names.items() if number in numbers
-            }
+            self._names = {number: names[number] for number in numbers if number in names}
             if self._looks_up and numbers == self._names.keys():
                 store._faiss_id_to_node_id_map = self._names
 
@@ -197,7 +195,9 @@ def _numbered(index: Any) -> Any:
     Raises:
         ValueError: The index cannot be used; the message says why.
     """
-    inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
+    inner = index
+    if isinstance(index, faiss.IndexIDMap):
+        inner = faiss.downcast_index(index.index)
     has_numbers = inner is not index or isinstance(index, faiss.IndexIVF)
     can_delete = isinstance(index, faiss.IndexIVF) or isinstance(inner, faiss.IndexFlatCodes)
     measures = index.metric_type in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2)

@@ -47,19 +47,15 @@ class LanceDBNodes(StoreAlone):
         return Space(table.schema.field(self._store.vector_column_name).type.list_size)
 
     def _put(self, wires: Nodes) -> None:
+        store = self._store
         table = self._newest()
-        fields = (
-            _STORED_KEYS
-            if table is None
-            else [field.name for field in table.schema.field("metadata").type]
-        )
-        rows = [self._row_for(wire, fields) for wire in wires]
         if table is None:
-            self._store._table = self._store.client.create_table(self._store._table_name, rows)
-        else:
-            table.merge_insert(
-                "id"
-            ).when_matched_update_all().when_not_matched_insert_all().execute(rows)
+            rows = [self._row_for(wire, _STORED_KEYS) for wire in wires]
+            store._table = store.client.create_table(store._table_name, rows)
+            return
+        fields = [field.name for field in table.schema.field("metadata").type]
+        merging = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        merging.execute([self._row_for(wire, fields) for wire in wires])
 
     def _drop(self, node_ids: Ids) -> None:
         self._newest().delete(_is_any_of("id", node_ids))
@@ -73,9 +69,8 @@ class LanceDBNodes(StoreAlone):
         return (row for row in self._read("TRUE") if row.metadata.get(key) in values)
 
     def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
-        search = (
-            self._newest().search(embedding, self._store.vector_column_name).distance_type("cosine")
-        )
+        search = self._newest().search(embedding, self._store.vector_column_name)
+        search = search.distance_type("cosine")
         search = search.select({**self._columns, "distance": "_distance"}).limit(limit)
         items = search.to_list()
         if len(items) < limit:
@@ -100,25 +95,21 @@ class LanceDBNodes(StoreAlone):
         }
 
     def _read(self, condition: str) -> StoredRows:
-        pages = (
-            self._newest()
-            .search()
-            .where(condition)
-            .select(self._columns)
-            .to_batches(self.rows_a_request)
-        )
-        return (_row(item) for page in pages for item in page.to_pylist())
+        search = self._newest().search().where(condition).select(self._columns)
+        for page in search.to_batches(self.rows_a_request):
+            yield from map(_row, page.to_pylist())
 
     def _row_for(self, wire: BaseNode, fields: Sequence[str]) -> dict[str, Any]:
         metadata = node_to_metadata_dict(wire)
+        stored: dict[str, Any] = dict.fromkeys(fields)
+        for key in _STORED_KEYS:
+            stored[key] = metadata[key]
         return {
             "id": wire.node_id,
             self._store.doc_id_key: wire.ref_doc_id,
             self._store.vector_column_name: wire.get_embedding(),
             self._store.text_key: wire.get_content(),
-            "metadata": {
-                field: metadata[field] if field in _STORED_KEYS else None for field in fields
-            },
+            "metadata": stored,
         }
 
 

@@ -60,25 +60,24 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     from llama_index.vector_stores.postgres import PGVectorStore
 
     url = sa.make_url(address.url)
-    ssl = url.query.get("sslmode")
-    # the two drivers use different names for this option
-    asynchronous = url.difference_update_query(["sslmode"]).update_query_dict(
-        {"ssl": ssl} if ssl else {}
-    )
+    asynchronous = url
+    if "sslmode" in url.query:  # the two drivers use different names for this option
+        asynchronous = url.difference_update_query(["sslmode"])
+        asynchronous = asynchronous.update_query_dict({"ssl": url.query["sslmode"]})
     engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
     with engine.connect() as connection:
-        size = (
-            connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"})
-            or dimension
-        )
+        table = {"name": f"public.data_{address.collection}"}
+        size = connection.scalar(sa.text(_DIMENSION), table) or dimension
     if size is None:
         raise address.missing()
-    hnsw = {
-        "hnsw_m": 16,
-        "hnsw_ef_construction": 64,
-        "hnsw_ef_search": 100,
-        "hnsw_dist_method": "vector_cosine_ops",
-    }
+    hnsw = None
+    if size <= _HNSW_DIMENSIONS:
+        hnsw = {
+            "hnsw_m": 16,
+            "hnsw_ef_construction": 64,
+            "hnsw_ef_search": 100,
+            "hnsw_dist_method": "vector_cosine_ops",
+        }
     return PGVectorStore(  # type: ignore[no-any-return]
         engine=engine,
         async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
@@ -87,7 +86,7 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
         perform_setup=dimension is not None,
         initialization_fail_on_error=True,
         use_jsonb=True,
-        hnsw_kwargs=hnsw if size <= _HNSW_DIMENSIONS else None,
+        hnsw_kwargs=hnsw,
     )
 
 
@@ -199,5 +198,6 @@ class PostgresNodes(StoreAlone):
 
 
 def _test(condition: Condition, value: str) -> str:
-    statement = _IS_IN if condition.sign == "in" else _IS_WITHIN
-    return statement.format(key=condition.key, sign=condition.sign, value=value)
+    if condition.sign == "in":
+        return _IS_IN.format(key=condition.key, value=value)
+    return _IS_WITHIN.format(key=condition.key, sign=condition.sign, value=value)

@@ -56,8 +56,9 @@ class QdrantNodes(StoreAlone):
     def _describe(self) -> Space | None:
         if not self._client.collection_exists(self._collection):
             return None
-        vectors = self._client.get_collection(self._collection).config.params.vectors
-        vector = vectors[self._store.dense_vector_name] if isinstance(vectors, dict) else vectors
+        vector = self._client.get_collection(self._collection).config.params.vectors
+        if isinstance(vector, dict):
+            vector = vector[self._store.dense_vector_name]
         return Space(vector.size, vector.distance.value)
 
     def _put(self, wires: Nodes) -> None:

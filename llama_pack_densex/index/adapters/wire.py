@@ -46,13 +46,14 @@ _PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # excludes what stores' filters
 _NUL = "\0"
 _EXACT = 2**53  # stores round larger numbers
 _MOST_VALUES = 100  # in a condition that is passed to a store
-_LIMITS: dict[FilterOperator, Sequence[Callable[[list[Any]], Any]]] = {
-    FilterOperator.EQ: (min, max),
-    FilterOperator.IN: (min, max),
-    FilterOperator.GT: (min,),
-    FilterOperator.GTE: (min,),
-    FilterOperator.LT: (max,),
-    FilterOperator.LTE: (max,),
+Sign = Literal["in", ">=", "<="]
+_LIMITS: dict[FilterOperator, dict[Sign, Callable[[list[Any]], Any]]] = {
+    FilterOperator.EQ: {">=": min, "<=": max},
+    FilterOperator.IN: {">=": min, "<=": max},
+    FilterOperator.GT: {">=": min},
+    FilterOperator.GTE: {">=": min},
+    FilterOperator.LT: {"<=": max},
+    FilterOperator.LTE: {"<=": max},
 }
 
 
@@ -67,7 +68,7 @@ class Condition:
     """
 
     key: str
-    sign: Literal["in", ">=", "<="]
+    sign: Sign
     value: Any
 
 
@@ -201,8 +202,10 @@ def conditions_of(
 
 
 def _conditions(part: MetadataFilter) -> list[Condition]:
-    values: Any = part.value if part.operator == FilterOperator.IN else [part.value]
-    limits = _LIMITS.get(part.operator, ())
+    values: Any = part.value
+    if part.operator != FilterOperator.IN:
+        values = [part.value]
+    limits = _LIMITS.get(part.operator, {})
     # IN with a string tests for a substring, which is not passed to stores
     if not isinstance(values, list) or not 0 < len(values) <= _MOST_VALUES:
         return []
@@ -210,7 +213,7 @@ def _conditions(part: MetadataFilter) -> list[Condition]:
         return [Condition(part.key, "in", values)]
     if not all(map(_is_compared_alike, values)):
         return []
-    return [Condition(part.key, ">=" if limit is min else "<=", limit(values)) for limit in limits]
+    return [Condition(part.key, sign, limit(values)) for sign, limit in limits.items()]
 
 
 def _is_compared_alike(value: object) -> bool:
