@@ -199,12 +199,14 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
                 raise ValueError("none of the documents has any text: there is nothing to search")
         except BaseException as error:
             if folder is not None:
-                is_paid = (
-                    hasattr(self, "node_parser")
-                    and self.node_parser.propositionizer.usage.requests > 0
-                )
-                abandon(folder, keep=was_there or is_paid or getattr(error, "is_silence", False))
+                is_silence = getattr(error, "is_silence", False)
+                abandon(folder, keep=was_there or is_silence or self._has_paid())
             raise
+
+    def _has_paid(self) -> bool:
+        """Return whether requests were answered, even if the pack could not be made."""
+        parser = getattr(self, "node_parser", None)
+        return parser is not None and parser.propositionizer.usage.requests > 0
 
     @classmethod
     def load(cls, persist_dir: str | Path, **arguments: Unpack[UserArguments]) -> Self:
@@ -279,16 +281,16 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def _set_up(self, options: PackOptions, opened: Opened, arguments: UserArguments) -> None:
         parser, proposition_source = wiring.make_node_parser(options, arguments)
         if opened.folder is not None:
-            propositionizer = parser.propositionizer.keeping_replies(
-                opened.folder.path / REPLIES_FILE
-            )
+            replies = opened.folder.path / REPLIES_FILE
+            propositionizer = parser.propositionizer.keeping_replies(replies)
             if propositionizer is not parser.propositionizer:
                 parser = parser.model_copy(update={"propositionizer": propositionizer})
         query_llm, answering_source = resolve_llm(arguments.get("query_llm"), "query_llm")
         self._index = PackIndex(options, arguments, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
-        self._query_llm, self.node_parser = query_llm, parser
+        self._query_llm = query_llm
+        self.node_parser = parser
         self._make_retriever = wiring.RetrieverMaker(
             options, self._index.nodes, self._index.trust, arguments.get("reranker")
         )
@@ -584,12 +586,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.refresh(documents)
             [False, False, True]
         """
-        return self._ingest(
-            documents,
-            show_progress,
-            only_changed=True,
-            gone=[gone] if isinstance(gone, str) else gone,
-        )
+        if isinstance(gone, str):
+            gone = [gone]
+        return self._ingest(documents, show_progress, only_changed=True, gone=gone)
 
     async def ainsert(
         self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False
@@ -658,12 +657,14 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> list(pack.documents())
             ['seikan.md']
         """
-        is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
-        targets: list[Any] = [documents] if is_one else list(documents)
-        if wrong := [target for target in targets if not isinstance(target, (str, BaseNode))]:
-            raise TypeError(
-                f"give the documents to delete, or their ids: a {type(wrong[0]).__name__} is neither"
-            )
+        if isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable):
+            documents = [documents]
+        targets: list[Any] = list(documents)
+        for target in targets:
+            if not isinstance(target, (str, BaseNode)):
+                raise TypeError(
+                    f"give the documents to delete, or their ids: a {type(target).__name__} is neither"
+                )
         return self._index.delete(targets, purge)
 
     def compact(self) -> None:
@@ -818,12 +819,14 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         only_changed: bool,
         gone: Sequence[str] = (),
     ) -> list[bool]:
-        nodes: Iterable[BaseNode] = checked_documents(documents)
-        if isinstance(documents, (BaseNode, Sequence)):
-            nodes = list(nodes)  # reject what is not a document before indexing any
-        total = len(documents) if isinstance(documents, Sized) else None
         if isinstance(documents, BaseNode):
-            total = 1
+            documents = [documents]
+        nodes: Iterable[BaseNode] = checked_documents(documents)
+        if isinstance(documents, Sequence):
+            nodes = list(nodes)  # reject what is not a document before indexing any
+        total = None
+        if isinstance(documents, Sized):
+            total = len(documents)
         return self._index.ingest(nodes, only_changed, gone, display_for(show_progress), total)
 
 

@@ -76,17 +76,16 @@ def make_node_parser(
     Raises:
         ValueError: Two arguments contradict each other.
     """
-    if (node_parser := arguments.get("node_parser")) is not None:
-        if any(
-            arguments.get(part) is not None
-            for part in ("text_splitter", "propositionizer", "proposition_llm")
-        ):
+    passages = arguments.get("text_splitter")
+    node_parser = arguments.get("node_parser")
+    if node_parser is not None:
+        parts = [passages, arguments.get("propositionizer"), arguments.get("proposition_llm")]
+        if any(part is not None for part in parts):
             raise ValueError(
                 "node_parser brings its own text_splitter and propositionizer: pass it alone"
             )
         return node_parser, f"propositions by {node_parser.propositionizer.class_name()}"
     propositionizer, source = _make_propositionizer(arguments)
-    passages = arguments.get("text_splitter")
     if passages is None:
         _report_unused_settings()
         passages = PassageNodeParser()
@@ -104,10 +103,12 @@ def make_node_parser(
 
 def _units_to_make(options: PackOptions) -> tuple[UnitGranularity, ...]:
     """Return the units to make besides passages; questions are made together with propositions."""
-    units: dict[UnitGranularity, None] = {}
+    units = []
     for unit in options.granularity:
-        if unit != "passage":
-            units["proposition" if unit == "question" else unit] = None
+        if unit == "question":
+            unit = "proposition"
+        if unit != "passage" and unit not in units:
+            units.append(unit)
     return tuple(units)
 
 
@@ -124,10 +125,8 @@ def _make_propositionizer(arguments: UserArguments) -> tuple[Propositionizer, st
     llm, source = resolve_llm(named_llm, "proposition_llm")
     if llm is not None:
         return LLMPropositionizer(llm=llm), f"propositions by {source}"
-    return (
-        SentencePropositionizer(),
-        f"LLM for propositions: {source}, so sentences stand in for them",
-    )
+    source = f"LLM for propositions: {source}, so sentences stand in for them"
+    return SentencePropositionizer(), source
 
 
 def _report_unused_settings() -> None:
@@ -173,10 +172,9 @@ def embed_model_for(
     if embed_model is None and manifest.embed_model == NONE:
         return None, "none, as when the index was made"
     if embed_model is None and manifest.embed_spec:
-        _refuse_unnamed_place(manifest.embed_spec, where)
-    model, source = resolve_embed_model(
-        embed_model if embed_model is not None else manifest.embed_spec or None
-    )
+        embed_model = manifest.embed_spec
+        _refuse_unnamed_place(embed_model, where)
+    model, source = resolve_embed_model(embed_model)
     identity = embed_model_identity(model)
     if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(
@@ -217,7 +215,9 @@ def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answerin
         search = "by keywords (BM25)"
     elif hybrid:
         search = "by embeddings and by keywords (BM25)"
-    answers = "quoted propositions" if answering.startswith(NONE) else "written by the LLM"
+    answers = "written by the LLM"
+    if answering.startswith(NONE):
+        answers = "quoted propositions"
     return (
         f"{_capitalized(propositions)}; embedding model: {embedding}, so search is {search}; "
         f"LLM for answers: {answering}, so answers are {answers}."
@@ -244,11 +244,14 @@ def warn_of_missing_model() -> None:
 
 def describe_tool(documents: Mapping[str, DocumentRecord]) -> str:
     """Return the description of a tool that answers from documents; it names some of them."""
+    description = f"Answers a question from {many(len(documents), 'document')}, with its sources"
     names = sorted({_document_name(key, record) for key, record in documents.items()} - {""})
-    shown = ", ".join(repr(name[:_NAME_CHARACTERS]) for name in names[:_DOCUMENTS_NAMED])
-    more = " and others" if len(names) > _DOCUMENTS_NAMED else ""
-    listed = f": {shown}{more}" if names else ""
-    return f"Answers a question from {many(len(documents), 'document')}, with its sources{listed}."
+    if names:
+        shown = [repr(name[:_NAME_CHARACTERS]) for name in names[:_DOCUMENTS_NAMED]]
+        description += f": {', '.join(shown)}"
+    if len(names) > _DOCUMENTS_NAMED:
+        description += " and others"
+    return f"{description}."
 
 
 def _document_name(document_id: str, record: DocumentRecord) -> str:

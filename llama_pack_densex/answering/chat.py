@@ -46,12 +46,14 @@ class PropositionQueryEngine(RetrieverQueryEngine):
     """
 
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [] if by_rules(query_bundle.query_str).reply else super().retrieve(query_bundle)
+        if by_rules(query_bundle.query_str).reply:
+            return []
+        return super().retrieve(query_bundle)
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return (
-            [] if by_rules(query_bundle.query_str).reply else await super().aretrieve(query_bundle)
-        )
+        if by_rules(query_bundle.query_str).reply:
+            return []
+        return await super().aretrieve(query_bundle)
 
 
 class CitedChatResponse(WithCitations, AgentChatResponse):
@@ -99,20 +101,23 @@ class _Turn:
 
     @property
     def synthesis_arguments(self) -> dict[str, Any]:
-        """What the LLM reads besides the nodes, as arguments of `SourcedSynthesizer.synthesize`."""
+        """What is answered from what, as arguments of `SourcedSynthesizer.synthesize`."""
         return {
+            "query": self.query.sentence,
+            "nodes": self.nodes,
             "conversation": self.conversation,
             "full_question": self.query.as_asked(self.message),
         }
 
     def response_fields(self, response: RESPONSE_TYPE) -> dict[str, Any]:
         """Return the retrieval as core's chat engines report it, and the metadata with the citations."""
-        sources: list[ToolOutput] = []
+        sources = []
         if self.query.kind == "question":
             question = {"message": self.query.sentence}
-            sources = [
-                ToolOutput("retriever", str(self.nodes), raw_input=question, raw_output=self.nodes)
-            ]
+            output = ToolOutput(
+                "retriever", str(self.nodes), raw_input=question, raw_output=self.nodes
+            )
+            sources.append(output)
         return {"sources": sources, "source_nodes": self.nodes, "metadata": response.metadata}
 
 
@@ -154,11 +159,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         # copies, so that replacing prompts affects only this conversation
         self._queries = copy.copy(queries or ConversationQuery())
         self._synthesizer = copy.copy(synthesizer)
-        self._memory = (
-            memory
-            if memory is not None
-            else ChatMemoryBuffer.from_defaults(token_limit=_MEMORY_TOKENS)
-        )
+        if memory is None:
+            memory = ChatMemoryBuffer.from_defaults(token_limit=_MEMORY_TOKENS)
+        self._memory = memory
         if chat_history:
             self._memory.set([*chat_history])
         self._nodes: list[NodeWithScore] = []  # the sources of the last answer to a question
@@ -178,9 +181,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return CitedChatResponse(str(response), **turn.response_fields(response))
 
     def stream_chat(
-        self,
-        message: str,
-        chat_history: list[ChatMessage] | None = None,
+        self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> StreamingChatResponse:
         turn, response = self._begin(message, chat_history, True)
         assert isinstance(response, StreamingResponse)
@@ -197,9 +198,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return StreamingChatResponse(chat_stream=stream(), **turn.response_fields(response))
 
     async def astream_chat(
-        self,
-        message: str,
-        chat_history: list[ChatMessage] | None = None,
+        self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> StreamingChatResponse:
         turn, response = await self._abegin(message, chat_history, True)
         assert isinstance(response, AsyncStreamingResponse)
@@ -226,10 +225,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return self._memory.get_all()
 
     def _begin(
-        self,
-        message: str,
-        chat_history: list[ChatMessage] | None,
-        streaming: bool,
+        self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
     ) -> tuple[_Turn, RESPONSE_TYPE]:
         if chat_history is not None:
             self._memory.set([*chat_history])
@@ -241,9 +237,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         elif turn.query.kind == "conversation":
             turn.nodes = self._nodes
             turn.conversation = _transcript(self._memory.get_all())
-        return turn, self._answering(streaming).synthesize(
-            turn.query.sentence, turn.nodes, **turn.synthesis_arguments
-        )
+        response = self._answering(streaming).synthesize(**turn.synthesis_arguments)
+        return turn, response
 
     async def _abegin(
         self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
@@ -258,11 +253,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         elif turn.query.kind == "conversation":
             turn.nodes = self._nodes
             turn.conversation = _transcript(await self._memory.aget_all())
-        return turn, await self._answering(streaming).asynthesize(
-            turn.query.sentence,
-            turn.nodes,
-            **turn.synthesis_arguments,
-        )
+        response = await self._answering(streaming).asynthesize(**turn.synthesis_arguments)
+        return turn, response
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
         synthesizer = copy.copy(self._synthesizer)
@@ -299,10 +291,7 @@ def _checked(message: object) -> str:
 
 def _transcript(messages: Sequence[ChatMessage]) -> str:
     """Return the messages as text, without footnotes: those of older answers no longer match the sources."""
-    lines: list[str] = []
-    for message in messages:
-        text = plain_answer(str(message.content or ""))
-        lines.append(f"{message.role.value}: {text}")
+    lines = [f"{turn.role.value}: {plain_answer(str(turn.content or ''))}" for turn in messages]
     return "\n".join(lines)
 
 

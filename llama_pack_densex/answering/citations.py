@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from llama_index.core.base.response.schema import Response, StreamingResponse
@@ -49,9 +50,7 @@ class WithCitations:
         citations = (self.metadata or {}).get("citations")
         if citations is None:
             return None
-        sources = {
-            citation["number"]: (name_of(citation), _shown(citation)) for citation in citations
-        }
+        sources = {cited["number"]: (name_of(cited), _shown(cited)) for cited in citations}
         return markup.block("", markup.answer(text, sources))
 
 
@@ -72,7 +71,9 @@ def _shown(citation: Mapping[str, Any]) -> str:
 
 
 def _span_of(cited: Mapping[str, Any]) -> Span | None:
-    return None if cited["start"] is None else (cited["start"], cited["end"])
+    if cited["start"] is None:
+        return None
+    return cited["start"], cited["end"]
 
 
 class CitedAnswer:
@@ -126,43 +127,50 @@ class CitedAnswer:
         if not self._may_show():
             return ""
         last_line = _LAST_LINE.search(self._held)
-        return self._release(last_line.start() if last_line else len(self._held))
+        if last_line:
+            return self._release(last_line.start())
+        return self._release(len(self._held))
 
     def _may_show(self) -> bool:
         """Return whether the held text can be shown: thoughts do not begin with a cited sentence."""
-        if self._is_held or (
-            self._checked and not (self._footnotes.cites and self._marker.begins_cited)
-        ):
+        if self._is_held:
+            return False
+        if self._checked and not (self._footnotes.cites and self._marker.begins_cited):
             return False
         return bool(self.text) or plain_answer(self._held) not in NOT_FOUND.values()
 
     def close(self) -> str:
         """End the answer, and return the rest of the text to show."""
-        cut = self._phrase(CUT_OFF) if self.is_cut else ""
-        pending = self._footnotes.pending
-        rest = self._footnotes.close().rstrip()
-        mark = ""
-        if self._checked:
-            rest = self._marker.add(rest, ahead=pending, is_last=True)
-            mark = self._marker.last_mark()
-        self._held += rest
-        heading = _LIST_OF_SOURCES.search(self._held) if self._footnotes.lists_footnotes else None
-        if heading and heading[0]:
-            self._held = self._held[: heading.start()]
-            mark = ""
+        mark = self._end_sentences()
+        if self._footnotes.lists_footnotes:
+            heading = _LIST_OF_SOURCES.search(self._held)
+            if heading and heading[0]:
+                self._held = self._held[: heading.start()]
+                mark = ""
+        if self.is_cut:
+            mark = self._phrase(CUT_OFF)
         answer = plain_answer(self._held)
         if self.text or self._is_answer(answer):
-            self._held += cut or mark
+            self._held += mark
             return self._release(len(self._held))
-        self.text = self._say_no_answer(is_silence=self.is_written and not answer) + cut
+        self.outcome = "not_found"
+        self.text = self._phrase(NOT_FOUND)
+        if self.is_written and not answer:
+            self.outcome = "no_answer"
+            self.text = self._phrase(NO_ANSWER)
+        if self.is_cut:
+            self.text += mark
         return self.text
 
-    def _say_no_answer(self, *, is_silence: bool) -> str:
-        if is_silence:
-            self.outcome = "no_answer"
-            return self._phrase(NO_ANSWER)
-        self.outcome = "not_found"
-        return self._phrase(NOT_FOUND)
+    def _end_sentences(self) -> str:
+        """Hold the rest of the text, and return the mark of its last sentence."""
+        pending = self._footnotes.pending
+        rest = self._footnotes.close().rstrip()
+        if not self._checked:
+            self._held += rest
+            return ""
+        self._held += self._marker.add(rest, ahead=pending, is_last=True)
+        return self._marker.last_mark()
 
     def _release(self, length: int) -> str:
         """Move the first `length` characters of the held text to the shown text, and return them."""
@@ -187,22 +195,44 @@ class CitedAnswer:
 
     def _are_supported(self, sentences: Sequence[str]) -> bool:
         """Return whether half of the content words are supported, each sentence's by its best source."""
-        words = [content_words(tokenize(sentence)) for sentence in sentences]
         tokens = [set(tokenize(source.text)) for source in self.sources.values()]
-        shared = sum(
-            max((len(sentence & source) for source in tokens), default=0) for sentence in words
-        )
-        return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
+        total = 0
+        supported = 0
+        for sentence in sentences:
+            words = content_words(tokenize(sentence))
+            total += len(words)
+            supported += max((len(words & of_source) for of_source in tokens), default=0)
+        return supported > 0 and supported >= SUPPORTED * total
 
     def metadata(self) -> dict[str, Any]:
         """Return the response's metadata as JSON: citations, sentences, Markdown, outcome, and whether the
         answer was cut off."""
-        sentences: list[dict[str, Any]] = []
-        backing: dict[int, dict[str, MatchedUnit]] = {}
+        backing: defaultdict[int, dict[str, MatchedUnit]] = defaultdict(dict)
+        sentences = list(self._sentences(backing))
+        citations = [
+            self.sources[number].citation([*units.values()])
+            for number, units in sorted(backing.items())
+        ]
+        markdown = self.text
+        if citations:
+            notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
+            markdown = "\n".join([self.text, "", *notes])
+        return {
+            "citations": citations,
+            "sentences": sentences,
+            "markdown": markdown,
+            "outcome": self.outcome,
+            "cut_off": self.is_cut,
+        }
+
+    def _sentences(
+        self, backing: defaultdict[int, dict[str, MatchedUnit]]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the sentences as JSON; add the units that support them to `backing`, by source."""
+        if self.outcome not in ("answered", "closest"):
+            return
+        text = self.text.removeprefix(self._phrase(CLOSEST))
         footnotes = SentenceFootnotes(self.sources)
-        text = ""
-        if self.outcome in ("answered", "closest"):
-            text = self.text.removeprefix(self._phrase(CLOSEST))
         for start, end in sentences_of(text, self._question):
             sentence = text[start:end].strip()
             words = content_words(tokenize(without_marks(sentence)))
@@ -210,29 +240,15 @@ class CitedAnswer:
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
                 units = supporting(words, source.units)
-                backing.setdefault(source.number, {}).update(units)
+                backing[source.number] |= units
                 propositions |= units
             cited_text = "\n".join(source.whole_text for source in cited)
-            sentences.append(
-                {
-                    "text": sentence,
-                    "footnotes": [source.number for source in cited],
-                    "propositions": list(propositions),
-                    "supported": bool(cited) and coverage_of(words, cited_text) >= SUPPORTED,
-                }
-            )
-        cited_units = sorted(backing.items())
-        citations = [
-            self.sources[number].citation([*units.values()]) for number, units in cited_units
-        ]
-        notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
-        return {
-            "citations": citations,
-            "sentences": sentences,
-            "markdown": "\n".join([self.text, "", *notes]) if notes else self.text,
-            "outcome": self.outcome,
-            "cut_off": self.is_cut,
-        }
+            yield {
+                "text": sentence,
+                "footnotes": [source.number for source in cited],
+                "propositions": list(propositions),
+                "supported": bool(cited) and coverage_of(words, cited_text) >= SUPPORTED,
+            }
 
     def _phrase(self, phrases: dict[str, str]) -> str:
         return in_language(phrases, self._question, self._language)

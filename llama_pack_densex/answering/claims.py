@@ -21,7 +21,7 @@ def is_assent(sentence: str, question: str) -> bool:
         sentence: A sentence of an answer, without footnotes.
         question: The question.
     """
-    text = unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
+    text = _plain(sentence)
     if not any(map(str.isalnum, text)) or count_words(text) > MOST_WORDS:
         return False
     if IS_CJK.search(text):
@@ -39,7 +39,7 @@ def says_what_is_missing(sentence: str, question: str = "") -> bool:
         sentence: A sentence of an answer, without footnotes.
         question: The question; the sentence may repeat its numbers.
     """
-    text = unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
+    text = _plain(sentence)
     if not {*_NUMBER.findall(text)} <= {*_NUMBER.findall(unicodedata.normalize("NFKC", question))}:
         return False
     if IS_CJK.search(text):
@@ -53,8 +53,12 @@ def claims_nothing(sentence: str) -> bool:
     Args:
         sentence: A sentence of an answer, without footnotes.
     """
-    text = unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
+    text = _plain(sentence)
     return bool(_ASKS.search(text) or (_COURTESY.match(text) and not _NUMBER.search(text)))
+
+
+def _plain(sentence: str) -> str:
+    return unicodedata.normalize("NFKC", _MARKUP.sub("", sentence)).strip()
 
 
 def _is_assent_ja(text: str, question: str) -> bool:
@@ -69,8 +73,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][a-z]+)?")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 _YES_OR_NO = re.compile(
-    r"(?:yes|no|yep|yeah|nope|correct|right|exactly|indeed|certainly|sure|of course)\b",
-    re.I,
+    r"(?:yes|no|yep|yeah|nope|correct|right|exactly|indeed|certainly|sure|of course)\b", re.I
 )
 _ASSENT = words(
     """
@@ -100,7 +103,7 @@ _PREDICATE_JA = (
 )
 _ENDING_JA = r"[ですまんせしたあるだなはりよねがもとのをにかられいさくてき、,。.!\s]"
 _ASSENT_JA = re.compile(
-    rf"(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA})(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA}|{_ENDING_JA})*",
+    rf"(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA})(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA}|{_ENDING_JA})*"
 )
 _YES_OR_NO_JA = re.compile(_YES_JA)
 _NAME_JA = re.compile(r"[々一-鿿]+|[ァ-ヺー]+|[A-Za-z]+|\d+")

@@ -64,6 +64,7 @@ Newest message: {question}"""
 
 PROMPT_KEY = "condense_prompt"
 JAPANESE_PROMPT_KEY = "japanese_condense_prompt"
+_SYSTEMS = {PROMPT_KEY: _SYSTEM, JAPANESE_PROMPT_KEY: _SYSTEM_JA}
 
 
 class ConversationQuery(PromptMixin):
@@ -80,10 +81,8 @@ class ConversationQuery(PromptMixin):
     def __init__(self, llm: LLM | None = None) -> None:
         self._endpoint = None if llm is None else Endpoint(llm)
         self._prompts: dict[str, BasePromptTemplate] = {
-            PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
-            JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages(
-                [("system", _SYSTEM_JA), ("user", _REQUEST)],
-            ),
+            name: ChatPromptTemplate.from_messages([("system", system), ("user", _REQUEST)])
+            for name, system in _SYSTEMS.items()
         }
 
     def form(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
@@ -116,9 +115,8 @@ class ConversationQuery(PromptMixin):
         return read_reply(text_of(response), message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
-        return self._prompts[
-            JAPANESE_PROMPT_KEY if question_language(message) == "ja" else PROMPT_KEY
-        ]
+        is_japanese = question_language(message) == "ja"
+        return self._prompts[JAPANESE_PROMPT_KEY if is_japanese else PROMPT_KEY]
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -152,7 +150,9 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
     if not lines or _is_too_long(lines[0]):
         return otherwise
     sentence = lines[0]
-    terms = lines[1] if len(lines) == 2 else search_terms(sentence)
+    terms = search_terms(sentence)
+    if len(lines) == 2:
+        terms = lines[1]
     if _is_too_long(terms):
         terms = sentence
     if otherwise.kind == "question" and not names_in(message) <= {*tokenize(f"{sentence} {terms}")}:
@@ -166,8 +166,7 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
 def _lines_of_query(reply: str) -> Iterator[str]:
     for line in reply.splitlines():
         text = _LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-")
-        is_label = text.endswith((":", "："))
-        if any(map(str.isalnum, text)) and not is_label:
+        if any(map(str.isalnum, text)) and not text.endswith((":", "：")):
             yield text
 
 

@@ -22,7 +22,6 @@ from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words,
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text, without_quotation_marks
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
@@ -87,17 +86,12 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         super().__init__(None, None, streaming, callback_manager, trust)
 
     def _prepare(
-        self,
-        query: QueryBundle,
-        nodes: list[NodeWithScore],
-        conversation: str,
-        full_question: str,
+        self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, full_question: str
     ) -> PendingAnswer:
         question = query.query_str
         if conversation:
             return PendingAnswer(
-                CitedAnswer(question, (), checked=False),
-                quoted=in_language(NEEDS_LLM, question),
+                CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question)
             )
         language = self._language_of(question, nodes)
         sources = sources_of(nodes)
@@ -131,11 +125,14 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     facts = rank_facts(nodes)
     stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_headings(words, nodes, facts, stated_facts), *stated_facts] or facts
-    if not ranked:  # no node has matched propositions
-        for node in nodes[:1]:
-            ranked = list(_facts_between(node, 0, len(node.get_content()), 0.0))
-    paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
-    for fact in choose_facts(ranked, LIST_WORDS, lambda facts: _gains(words, ranked[0], facts)):
+    if nodes and not ranked:  # no node has matched propositions
+        ranked = [*_facts_between(nodes[0], 0, len(nodes[0].get_content()), 0.0)]
+
+    def improve(facts: Sequence[Fact]) -> bool:
+        return _gains(words, ranked[0], facts)
+
+    paragraphs = defaultdict(list)
+    for fact in choose_facts(ranked, LIST_WORDS, improve):
         paragraphs[fact.source.node_id].append(fact)
     numbers = {node.node_id: number for number, node in enumerate(nodes, start=1)}
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
@@ -164,8 +161,10 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
 def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
     """Return whether facts exceed the limits of an answer in number or words; a list may be longer."""
     besides = [fact for fact in facts if not _is_item(fact, best)]
+    if len(besides) >= MOST_FACTS:
+        return True
     limit = LIST_WORDS if _is_item(facts[-1], best) else ANSWER_WORDS
-    return len(besides) >= MOST_FACTS or sum(count_words(fact.unit.text) for fact in facts) > limit
+    return sum(count_words(fact.unit.text) for fact in facts) > limit
 
 
 def _below_headings(
@@ -190,18 +189,18 @@ def _below_headings(
         found, they have its score.
     """
     below: list[Fact] = []
-    least = coverage_of(words, stated_facts[0].unit.text) if stated_facts else 0.0
-    top_score = max((abs(fact.unit.score) for fact in stated_facts), default=1.0) / (
-        _AS_GOOD * _HEADING_SHARE**2
-    )
+    least = 0.0
+    if stated_facts:
+        least = coverage_of(words, stated_facts[0].unit.text)
+    best_score = max((abs(fact.unit.score) for fact in stated_facts), default=1.0)
+    top_score = best_score / (_AS_GOOD * _HEADING_SHARE**2)
     for source in nodes:
         text = source.get_content()
-        offset = getattr(source.node, "start_char_idx", None) or 0
         for (start, end), (next_start, _) in pairwise(_headings_in(source)):
             share = coverage_of(words, text[start:end])
             if share >= _HEADING_SHARE and share > least:
                 below += _facts_between(source, end, next_start, share * top_score)
-            elif facts and _is_at(facts[0], source, (offset + start, offset + end)):
+            elif facts and _is_at(facts[0], source, (start, end)):
                 below += _facts_between(source, end, next_start, facts[0].unit.score)
     return sorted(below, key=lambda fact: -fact.unit.score)
 
@@ -209,18 +208,28 @@ def _below_headings(
 def _headings_in(source: NodeWithScore) -> list[Span]:
     """Return the spans of the headings and questions in a node's text, and an empty one at its end."""
     text = source.get_content()
-    parts = segment(text, context_of(source.node))
-    headings = [part.span for part in parts if _is_heading(part, text)]
+    headings = [
+        part.span
+        for part in segment(text, context_of(source.node))
+        if part.kind == "heading" or _states_nothing(text[part.start : part.end])
+    ]
     return [*headings, (len(text), len(text))]
 
 
-def _is_at(fact: Fact, source: NodeWithScore, span: Span) -> bool:
-    return fact.source is source and fact.unit.span == span
+def _is_at(fact: Fact, source: NodeWithScore, place: Span) -> bool:
+    """Return whether a fact is the unit at a place in a node's text."""
+    offset = _offset_of(source)
+    return fact.source is source and fact.unit.span == (offset + place[0], offset + place[1])
+
+
+def _offset_of(source: NodeWithScore) -> int:
+    """Return where a node begins in its document."""
+    return getattr(source.node, "start_char_idx", None) or 0
 
 
 def _facts_between(source: NodeWithScore, start: int, end: int, score: float) -> Iterator[Fact]:
     """Yield the statements between two offsets in a node's text, as units that matched with this score."""
-    offset = getattr(source.node, "start_char_idx", None) or 0
+    offset = _offset_of(source)
     for statement in statements(source.get_content(), context_of(source.node)):
         first, last = statement.span
         if start <= first < end:
@@ -229,25 +238,19 @@ def _facts_between(source: NodeWithScore, start: int, end: int, score: float) ->
             yield Fact(unit, source)
 
 
-def _is_heading(part: Block, text: str) -> bool:
-    """Return whether a segment of a text is a heading or a question, which the text below it answers."""
-    return part.kind == "heading" or _states_nothing(text[part.start : part.end])
-
-
 def _states_nothing(text: str) -> bool:
     """Return whether a sentence is a question or an entry of a table of contents."""
-    return bool(
-        text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text) or _DOTS.search(text)
-    )
+    is_question = text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text)
+    return bool(is_question or _DOTS.search(text))
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
-    ordered = sorted(
-        facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0))
-    )
+    best = facts[0]
+    in_order = sorted(facts, key=lambda fact: fact.unit.span or (0, 0))
+    ordered = sorted(in_order, key=lambda fact: not _goes_first(fact, best))
     texts = [_quotation(fact) for fact in ordered]
-    is_japanese = detect_language(texts[0], facts[0].source.get_content()) == "ja"
-    unverified = UNVERIFIED["ja" if is_japanese else "en"]
+    language = detect_language(texts[0], best.source.get_content())
+    unverified = in_language(UNVERIFIED, "", language or "en")
     sentences: list[str] = []
     for text, fact in zip(texts, ordered, strict=True):
         remark = unverified if fact.unit.unverified else ""
@@ -256,13 +259,13 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
         return "\n".join(sentences)
-    return "".join(sentences) if is_japanese else " ".join(sentences)
+    return ("" if language == "ja" else " ").join(sentences)
 
 
 def _with_footnotes(text: str, footnote: str) -> Iterator[str]:
     for start, end in sentence_spans(text):
         sentence = text[start:end]
-        yield f"{sentence}{separator(sentence)}{footnote}"
+        yield sentence + separator(sentence) + footnote
 
 
 def _quotation(fact: Fact) -> str:
@@ -270,13 +273,13 @@ def _quotation(fact: Fact) -> str:
 
     The document's own footnotes are left out: their numbers mean something else.
     """
-    offset = getattr(fact.source.node, "start_char_idx", None) or 0
+    offset = _offset_of(fact.source)
     start, end = fact.unit.span or (0, 0)
+    text = fact.unit.text
     raw = fact.source.get_content()[max(start - offset, 0) : max(end - offset, 0)]
-    is_same = searchable_text(raw).strip() == fact.unit.text.strip()
-    return _flowing(
-        without_footnotes(raw if is_same else fact.unit.text).strip().removeprefix(": ")
-    )
+    if searchable_text(raw).strip() == text.strip():
+        text = raw
+    return _flowing(without_footnotes(text).strip().removeprefix(": "))
 
 
 def _is_row(fact: Fact) -> bool:
@@ -293,10 +296,8 @@ def _goes_first(fact: Fact, best: Fact) -> bool:
     text = best.unit.text
     if not (fact.unit.span and best.unit.span and 0 <= best.unit.span[0] - fact.unit.span[1] <= 2):
         return False
-    return any(
-        finding.kind == "self_containedness"
-        for finding in check_propositions(Passage(text), [text])
-    )
+    findings = check_propositions(Passage(text), [text])
+    return any(finding.kind == "self_containedness" for finding in findings)
 
 
 def _is_as_good(fact: Fact, best: Fact) -> bool:
@@ -305,8 +306,9 @@ def _is_as_good(fact: Fact, best: Fact) -> bool:
 
 def _flowing(text: str) -> str:
     """Return a sentence on one line; tables and code stay as they are."""
-    is_block = "\n" not in text or any(part.kind in ("row", "code") for part in segment(text))
-    return text if is_block else on_one_line(without_quotation_marks(text))
+    if "\n" not in text or any(part.kind in ("row", "code") for part in segment(text)):
+        return text
+    return on_one_line(without_quotation_marks(text))
 
 
 def _is_item(fact: Fact, best: Fact) -> bool:
@@ -329,11 +331,7 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     return is_same or fact.unit.text in other.unit.text
 
 
-def judge(
-    question: str,
-    sources: Sequence[Source],
-    trust: Mapping[str, LanguageTrust],
-) -> Outcome:
+def judge(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust]) -> Outcome:
     """Judge whether the retrieved sources answer a question.
 
     Fused scores cannot tell: the best one is 1 for every question. The evidence is the sum of two parts: how
@@ -351,10 +349,14 @@ def judge(
         "answered", "closest" if that is uncertain, or "not_found".
     """
     evidence = coverage(question, sources) + _nearness(sources, trust_in(trust, question))
-    is_measured = detect_language(question) in ("en", "ja", "latin", "")
-    if evidence < (LEAST_EVIDENCE if is_measured else _LEAST_ELSEWHERE):
+    least = _LEAST_ELSEWHERE
+    if detect_language(question) in ("en", "ja", "latin", ""):
+        least = LEAST_EVIDENCE
+    if evidence < least:
         return "not_found"
-    return "answered" if evidence >= SURE_EVIDENCE else "closest"
+    if evidence < SURE_EVIDENCE:
+        return "closest"
+    return "answered"
 
 
 def _nearness(sources: Sequence[Source], trust: LanguageTrust | None) -> float:
@@ -382,10 +384,8 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
         text = f"{source.title} {source.section} {source.context} {source.text}"
         best_source = max(best_source, coverage_of(words, text, names))
         for unit in source.units:
-            best_unit = max(
-                best_unit,
-                coverage_of(words, f"{source.title} {unit.section} {unit.text}", names),
-            )
+            text = f"{source.title} {unit.section} {unit.text}"
+            best_unit = max(best_unit, coverage_of(words, text, names))
     if not any(source.units for source in sources):
         return best_source
     return (best_source + best_unit) / 2

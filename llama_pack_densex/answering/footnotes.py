@@ -39,11 +39,10 @@ _LED = (
     r"(?P<rest>(?:[ \t]*\[\^\d+\])*[^\n\[]*[^\W_](?:[^\n]*\S)?)"
 )
 _CITED = re.compile(f"{_LED}|{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
-_MARKS = map(
-    re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()]
-)
+_MARKS = [*NO_SOURCE.values(), *CUT_OFF.values(), *UNVERIFIED.values()]
 _NOTES = re.compile(_NUMBERS)
-_AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *_MARKS]))  # belongs to the sentence before it
+# belongs to the sentence before it
+_AFTER_SENTENCE = re.compile("|".join([_NUMBERS, *map(re.escape, _MARKS)]))
 # The pieces of a reply. Text is passed on up to the last letter or digit outside a footnote, once more text
 # has arrived: what follows may be a footnote, the end of the sentence, or the beginning of the next one.
 _PIECES = re.compile(
@@ -156,9 +155,10 @@ class FootnoteFilter:
         if not self._other_forms or not numbers or not self._sources.keys() >= {*numbers}:
             return False
         ticks = match.string[: match.start()].count("`") + self._is_in_code
-        return not ticks % 2 and not any(
-            match[0].strip() in source.text for source in self._sources.values()
-        )
+        if ticks % 2:
+            return False
+        brackets = match[0].strip()
+        return not any(brackets in source.text for source in self._sources.values())
 
 
 class SentenceMarker:
@@ -202,20 +202,25 @@ class SentenceMarker:
             place = max(start + len(self._text[start:end].rstrip()), self._shown)
             following = self._text[place : place + 2 * _FURTHEST]
             sentence = self._text[start:place]
+            marked += self._text[self._shown : place]
             if not is_last and self._may_be_cited_later(sentence, following):
-                marked += self._text[self._shown : place]
                 self._text = self._text[start:]
                 self._shown = place - start
                 return marked
-            mark = self._mark_of(sentence, following)
-            marked += self._text[self._shown : place] + mark
+            marked += self._mark_ended(sentence, following)
             self._shown = place
-            if self.begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
-                self.begins_cited = self._begins_answer(sentence)
         marked += self._text[self._shown :]
         self._text = self._text[last:]
         self._shown = len(self._text)
         return marked
+
+    def _mark_ended(self, sentence: str, following: str) -> str:
+        """Return the mark of a sentence that has ended, and note whether the answer begins cited."""
+        mark = self._mark_of(sentence, following)
+        if self.begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
+            missing = says_what_is_missing(plain_answer(sentence), self._question)
+            self.begins_cited = bool(_ENDS_CITED.search(sentence)) and not missing
+        return mark
 
     def _may_be_cited_later(self, sentence: str, following: str) -> bool:
         """Return whether a sentence without a footnote is on a line that may still get one."""
@@ -229,18 +234,13 @@ class SentenceMarker:
 
     def _whole_sentences(self, ahead: str) -> list[Span]:
         """Return the spans of the sentences so far; all but the last have ended."""
-        sentences = sentences_of(
-            self._text + ("." if ahead.startswith(".") else ""), self._question
-        )
+        stop = "." if ahead.startswith(".") else ""
+        sentences = sentences_of(self._text + stop, self._question)
         for place, (start, end) in enumerate(sentences):
             # an open code block may go on
             if _FENCE.fullmatch(self._text[start:end].strip()):
                 return sentences[: place + 1]
         return sentences or [(0, 0)]
-
-    def _begins_answer(self, sentence: str) -> bool:
-        missing = says_what_is_missing(plain_answer(sentence), self._question)
-        return bool(_ENDS_CITED.search(sentence)) and not missing
 
     def _mark_of(self, sentence: str, following: str = "") -> str:
         """Return the mark of a sentence that has ended; empty if it needs none."""
@@ -279,9 +279,13 @@ class SentenceFootnotes:
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):
             self._lent = own if _INTRODUCES.search(plain) else []
+        if own:
+            return own
+        lent = [*self._lent]
         later = _NEXT_FOOTNOTES.match(following)
-        lent = [*self._lent, *self._cited_in(later[0] if later else "")]
-        return own or (lent if _are_supported(plain, lent) else [])
+        if later:
+            lent += self._cited_in(later[0])
+        return lent if _are_supported(plain, lent) else []
 
     def _cited_in(self, text: str) -> list[Source]:
         numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", text)))
@@ -307,7 +311,9 @@ def separator(text: str, footnote: str = "\n") -> str:
         footnote: The footnote as it was written; on the line of a table's row it is a cell.
     """
     ends = _BLOCK_END.search(text)
-    return "\n\n" if ends and (not ends["row"] or "\n" in footnote) else ""
+    if ends is None or (ends["row"] and "\n" not in footnote):
+        return ""
+    return "\n\n"
 
 
 def without_footnotes(text: str) -> str:
@@ -330,6 +336,19 @@ def sentences_of(text: str, question: str) -> list[Span]:
 
     A yes or no without a footnote belongs to the sentence after it.
     """
+    sentences: list[Span] = []
+    previous = ""
+    for start, end in pairwise([*_starts_with_footnotes(text), len(text)]):
+        is_code = _FENCE.match(text[start:end].strip())
+        if is_assent(previous, question) and not is_code and not _AFTER_SENTENCE.search(previous):
+            start, _ = sentences.pop()
+        sentences.append((start, end))
+        previous = text[start:end]
+    return sentences
+
+
+def _starts_with_footnotes(text: str) -> list[int]:
+    """Return where the sentences of an answer begin, each with the footnotes and marks after it."""
     plain = ""
     places: list[int] = []  # for each character of the plain text, its offset in the text
     last = 0
@@ -340,15 +359,7 @@ def sentences_of(text: str, question: str) -> list[Span]:
         last = end
     if not plain.strip():
         return []
-    starts = [0, *(places[start] for start in _sentence_starts(plain)[1:]), len(text)]
-    sentences: list[Span] = []
-    for start, end in pairwise(starts):
-        previous = text[slice(*sentences[-1])] if sentences else ""
-        is_code = _FENCE.match(text[start:end].strip())
-        if is_assent(previous, question) and not is_code and not _AFTER_SENTENCE.search(previous):
-            start = sentences.pop()[0]
-        sentences.append((start, end))
-    return sentences
+    return [0, *(places[start] for start in _sentence_starts(plain)[1:])]
 
 
 def _leads(note: re.Match[str]) -> bool:
@@ -361,7 +372,7 @@ def _leads(note: re.Match[str]) -> bool:
 
 def _sentence_starts(text: str) -> list[int]:
     """Return where the sentences of an answer begin; a table counts as one, with its footnotes below it."""
-    starts: list[int] = []
+    starts = []
     in_table = False
     for part in segment(text):
         # the second case is a row that is still arriving

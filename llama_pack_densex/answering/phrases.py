@@ -56,4 +56,4 @@ def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
         text: The text, mostly the question.
         language: Its language, if it was detected from more than the text.
     """
-    return phrases["ja" if (language or question_language(text)) == "ja" else "en"]
+    return phrases.get(language or question_language(text), phrases["en"])

@@ -75,7 +75,11 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     """Return the query for a message by the first rule that applies; earlier messages provide a missing
     subject."""
     newest = _Message(message, history)
-    return next(query for rule in _RULES if (query := rule(newest)))
+    for rule in _RULES:
+        query = rule(newest)
+        if query is not None:
+            return query
+    return Query("question", _without_filler(newest.text), search_terms(newest.text))
 
 
 class _Message:
@@ -83,7 +87,9 @@ class _Message:
 
     def __init__(self, message: str, history: Sequence[ChatMessage]) -> None:
         self.text = " ".join(message.split())
-        self.short = unicodedata.normalize("NFKC", self.text) if len(self.text) <= SHORT else ""
+        self.short = ""
+        if len(self.text) <= SHORT:
+            self.short = unicodedata.normalize("NFKC", self.text)
         self.history = history
 
     @cached_property
@@ -99,11 +105,9 @@ class _Message:
         if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
             return subject
         previous = search_terms(questions[0]).rstrip("?!.？。 ")
-        return (
-            previous
-            if all(part in previous for part in subject.split())
-            else f"{subject} {previous}"
-        )
+        if all(part in previous for part in subject.split()):
+            return previous
+        return f"{subject} {previous}"
 
     def _user_messages(self) -> Iterator[str]:
         """Yield the user's earlier messages, the newest first."""
@@ -118,9 +122,8 @@ def _small_talk(message: _Message) -> Query | None:
     thanks = [phrase for phrase in phrases if not _GREETING.fullmatch(phrase)]
     if not phrases or not all(map(_THANKS.fullmatch, thanks)):
         return None
-    return Query(
-        "small_talk", message.text, reply=in_language(THANKS if thanks else GREETING, message.text)
-    )
+    reply = in_language(THANKS if thanks else GREETING, message.text)
+    return Query("small_talk", message.text, reply=reply)
 
 
 def _about_conversation(message: _Message) -> Query | None:
@@ -144,22 +147,19 @@ def _follow_up(message: _Message) -> Query | None:
     return None
 
 
-def _question(message: _Message) -> Query:
-    return Query("question", _without_filler(message.text), search_terms(message.text))
-
-
 _RULES: list[Callable[[_Message], Query | None]] = [
     _small_talk,
     _about_conversation,
     _vague,
     _follow_up,
-    _question,
 ]
 
 
 def shortened(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _MESSAGE_CHARACTERS else f"{text[:_MESSAGE_CHARACTERS]}…"
+    if len(text) <= _MESSAGE_CHARACTERS:
+        return text
+    return f"{text[:_MESSAGE_CHARACTERS]}…"
 
 
 def _without_filler(text: str) -> str:
@@ -171,7 +171,8 @@ def search_terms(text: str) -> str:
     """Return the search terms of a question; "What is X?" becomes "X overview"."""
     sentence = _without_filler(text)
     for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
-        if match := pattern.fullmatch(sentence):
+        match = pattern.fullmatch(sentence)
+        if match is not None:
             return overview.format(match[1].strip())
     return sentence
 
@@ -196,7 +197,8 @@ def _subject(text: str) -> str:
     if _lacks_subject(text):
         return ""
     named = _topics(text) if question_language(text) == "ja" else _named(text)
-    return (" ".join(named) or search_terms(text).rstrip("?!. "))[:_SUBJECT_CHARACTERS]
+    subject = " ".join(named) or search_terms(text).rstrip("?!. ")
+    return subject[:_SUBJECT_CHARACTERS]
 
 
 def _named(text: str) -> list[str]:
@@ -354,7 +356,7 @@ _REFERS_JA = re.compile(
 )
 _TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|[がもの](?!\W*\Z))")
 _FIRST_TOPIC_JA = re.compile(
-    r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?(?=(?:とは|って|は)(?!じめ))|[^\Wぁ-ん]{2,40}(?=\s|\W*\Z))",
+    r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?(?=(?:とは|って|は)(?!じめ))|[^\Wぁ-ん]{2,40}(?=\s|\W*\Z))"
 )
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
 _FIRST_NAME = re.compile(r"\A[A-Z][\w'’-]*(?= [A-Z])")

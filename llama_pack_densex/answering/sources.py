@@ -90,17 +90,13 @@ class Source:
 
         The section is that of the first of these propositions that has one.
         """
+        fields = {**vars(self), **placed(self.span)}
+        del fields["span"]
+        del fields["units"]
+        fields["section"] = next((unit.section for unit in units if unit.section), self.section)
         facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
-        section = next((unit.section for unit in units if unit.section), self.section)
-        plain = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
         led_by = next((unit.led_by for unit in self.units if unit.led_by), "")
-        return {
-            **plain,
-            "section": section,
-            **placed(self.span),
-            "propositions": facts,
-            "led_by": led_by,
-        }
+        return {**fields, "propositions": facts, "led_by": led_by}
 
 
 def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:
@@ -136,10 +132,10 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         footnote = {FOOTNOTE_KEY: f"[^{number}]"}
         # as the first key; the second one overwrites the footnote of an earlier answer
         copy.metadata = footnote | copy.metadata | footnote
-        if units := copy.metadata.get(MATCHED_KEY):
-            texts = (_without_own_footnotes(unit["text"]) for unit in units)
+        if MATCHED_KEY in copy.metadata:
+            units = copy.metadata[MATCHED_KEY]
             copy.metadata[MATCHED_KEY] = [
-                {**unit, "text": text} for unit, text in zip(units, texts, strict=True)
+                {**unit, "text": _without_own_footnotes(unit["text"])} for unit in units
             ]
         copy.set_content(_without_own_footnotes(readable_text(copy.get_content())))
         hidden = copy.excluded_llm_metadata_keys
@@ -161,17 +157,18 @@ def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str
         words: The sentence's content words.
         units: The units to choose from.
     """
-    left = set(words)
-    least = max(_LEAST_ADDED * len(words), 1)
-    tokens = [set(tokenize(unit.text)) for unit in units]
     chosen: dict[str, MatchedUnit] = {}
-    while tokens and left:
-        best = max(range(len(units)), key=lambda place: len(left & tokens[place]))
-        if len(left & tokens[best]) < least:
-            break
-        chosen[units[best].id] = units[best]
-        left -= tokens[best]
-    return chosen
+    if not units:
+        return chosen
+    least = max(_LEAST_ADDED * len(words), 1)
+    left = set(words)
+    tokens = {unit.id: {*tokenize(unit.text)} for unit in units}
+    while True:
+        best = max(units, key=lambda unit: len(left & tokens[unit.id]))
+        if len(left & tokens[best.id]) < least:
+            return chosen
+        chosen[best.id] = best
+        left -= tokens[best.id]
 
 
 def coverage_of(words: Collection[str], text: str, names: Collection[str] = ()) -> float:

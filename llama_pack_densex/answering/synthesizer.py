@@ -206,20 +206,13 @@ class SourcedSynthesizer(BaseSynthesizer):
         # core's default helpers would load a tokenizer; nothing here repacks prompts
         helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
         super().__init__(
-            llm=llm or MockLLM(),
-            callback_manager=callback_manager,
-            streaming=streaming,
-            **helpers,
+            llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming, **helpers
         )
         self._endpoint = Endpoint(self._llm)
 
     @abstractmethod
     def _prepare(
-        self,
-        query: QueryBundle,
-        nodes: list[NodeWithScore],
-        conversation: str,
-        full_question: str,
+        self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, full_question: str
     ) -> PendingAnswer:
         """Begin an answer to a question, or to a question about `conversation` if that is not empty."""
 
@@ -259,9 +252,8 @@ class SourcedSynthesizer(BaseSynthesizer):
         if self._streaming:
             response = AsyncStreamingResponse(pieces, sources, answer.metadata)
         else:
-            response = CitedResponse(
-                "".join([piece async for piece in pieces]), sources, answer.metadata
-            )
+            text = "".join([piece async for piece in pieces])
+            response = CitedResponse(text, sources, answer.metadata)
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))
         return response
 
@@ -269,7 +261,9 @@ class SourcedSynthesizer(BaseSynthesizer):
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> Any:
         response = self.synthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
-        return response.response_gen if isinstance(response, StreamingResponse) else str(response)
+        if isinstance(response, StreamingResponse):
+            return response.response_gen
+        return str(response)
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
@@ -293,19 +287,12 @@ class SourcedSynthesizer(BaseSynthesizer):
 
         If the question itself does not show it, the retrieved nodes decide, then the documents of the index.
         """
-        retrieved = detect_language(
-            "\n".join(node.node.get_content()[:_LANGUAGE_CHARACTERS] for node in nodes[:3])
-        )
-        return question_language(
-            question, list(filter(None, [retrieved, *main_languages(self._trust)]))
-        )
+        beginnings = [node.node.get_content()[:_LANGUAGE_CHARACTERS] for node in nodes[:3]]
+        languages = [detect_language("\n".join(beginnings)), *main_languages(self._trust)]
+        return question_language(question, filter(None, languages))
 
     def _begin(
-        self,
-        query: QueryType,
-        nodes: list[NodeWithScore],
-        conversation: str,
-        full_question: str,
+        self, query: QueryType, nodes: list[NodeWithScore], conversation: str, full_question: str
     ) -> PendingAnswer:
         dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
@@ -324,8 +311,11 @@ class SourcedSynthesizer(BaseSynthesizer):
                 reply = self._endpoint.predict(
                     answer.prompt, answer.values | kwargs, self._streaming
                 )
-                for response in reply if self._streaming else [reply]:
-                    if shown := answer.take(response, self._text_of(response)):
+                if not self._streaming:
+                    reply = [reply]
+                for response in reply:
+                    shown = answer.take(response, self._text_of(response))
+                    if shown:
                         yield shown
         yield answer.finish()
 
@@ -342,16 +332,15 @@ class SourcedSynthesizer(BaseSynthesizer):
                 else:
                     async with aclosing(reply) as responses:
                         async for response in responses:
-                            if shown := answer.take(response, self._text_of(response)):
+                            shown = answer.take(response, self._text_of(response))
+                            if shown:
                                 yield shown
         yield answer.finish()
 
     def _text_of(self, response: LLMResponse) -> str:
-        return (
-            (response.delta or "")
-            if self._streaming
-            else self._llm._parse_output(text_of(response))
-        )
+        if self._streaming:
+            return response.delta or ""
+        return self._llm._parse_output(text_of(response))
 
 
 class CitedSynthesizer(SourcedSynthesizer):
@@ -398,23 +387,15 @@ class CitedSynthesizer(SourcedSynthesizer):
     }
 
     def _prepare(
-        self,
-        query: QueryBundle,
-        nodes: list[NodeWithScore],
-        conversation: str,
-        full_question: str,
+        self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, full_question: str
     ) -> PendingAnswer:
         question = full_question or query.query_str
         sources = sources_of(nodes)
         language = self._language_of(question, nodes)
-        key = PROMPT_KEY
-        if language == "ja" and self._replaced.keys() != {PROMPT_KEY}:
-            key = JAPANESE_PROMPT_KEY
+        key = self._prompt_key(language, bool(conversation))
         texts = self.context.postprocess_nodes(numbered(nodes), query_bundle=query)
         if conversation:
             texts = [*_as_nodes([self._recent(conversation, question)]), *texts]
-            own = _ABOUT_CONVERSATION[key]
-            key = key if key in self._replaced and own not in self._replaced else own
         fitting = self._fitting(texts, question)
         context = "\n\n".join(node.get_content(metadata_mode=MetadataMode.LLM) for node in fitting)
         if not context:
@@ -428,6 +409,16 @@ class CitedSynthesizer(SourcedSynthesizer):
         checked = not conversation and key not in self._replaced
         cited = CitedAnswer(question, sources, checked, held=bool(conversation), language=language)
         return PendingAnswer(cited, self._get_prompts()[key], values)
+
+    def _prompt_key(self, language: str, is_about_conversation: bool) -> str:
+        """Return the prompt for a language; one that the user replaced stands in for those of its kind."""
+        key = PROMPT_KEY
+        if language == "ja" and self._replaced.keys() != {PROMPT_KEY}:
+            key = JAPANESE_PROMPT_KEY
+        own = _ABOUT_CONVERSATION[key]
+        if is_about_conversation and (own in self._replaced or key not in self._replaced):
+            return own
+        return key
 
     def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
         """Return the nodes that fit beside the question and its answer, whole or shortened by sentences."""

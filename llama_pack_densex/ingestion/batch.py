@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -131,9 +131,8 @@ def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
     """
     request = {"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body}
     text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
-    return (
-        _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8", "replace") + b"\n"
-    )
+    line = _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text) + "\n"
+    return line.encode("utf-8", "replace")
 
 
 @dataclass
@@ -165,18 +164,17 @@ class RequestFiles:
 
     def add(self, line: bytes) -> None:
         """Write a request."""
-        last = self.written[-1] if self.written else None
-        if (
-            last is None
-            or last.requests == self.max_requests
-            or last.bytes + len(line) > self.max_bytes
-        ):
-            last = RequestFile(str(self.folder / f"requests-{len(self.written) + 1:04}.jsonl"))
-            self.written.append(last)
+        if not self.written or not self._fits(line, self.written[-1]):
+            path = self.folder / f"requests-{len(self.written) + 1:04}.jsonl"
+            self.written.append(RequestFile(str(path)))
+        last = self.written[-1]
         with open(self.unfinished / Path(last.path).name, "ab", opener=open_private) as file:
             file.write(line)
         last.requests += 1
         last.bytes += len(line)
+
+    def _fits(self, line: bytes, file: RequestFile) -> bool:
+        return file.requests < self.max_requests and file.bytes + len(line) <= self.max_bytes
 
 
 @contextmanager
@@ -267,7 +265,7 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
         OSError: A file cannot be read, or the cache cannot be written. Results cached until then stay.
     """
     unusable = Counter[str]()
-    usage_by_model: dict[str, Usage] = {}
+    usage_by_model: defaultdict[str, Usage] = defaultdict(Usage)
     imported = 0
     already_there = 0
     with FileInput(files, mode="rb") as lines:
@@ -282,8 +280,7 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
                 cache.put(result.custom_id, result.outcome)
                 imported += 1
                 if isinstance(result.outcome, Reply):
-                    usage = usage_by_model.get(result.model, NOTHING)
-                    usage_by_model[result.model] = usage + result.outcome.usage
+                    usage_by_model[result.model] += result.outcome.usage
     return ImportReport(
         lines=imported + already_there + unusable.total(),
         imported=imported,
@@ -336,8 +333,10 @@ def read_result(line: bytes) -> BatchResult:
     response = response or {}
     status = response.get("status_code")
     body = response.get("body")
-    if status != 200 or error:
-        return _failed_result(custom_id, BatchError(status, {"error": error} if error else body))
+    if error:
+        return _failed_result(custom_id, BatchError(status, {"error": error}))
+    if status != 200:
+        return _failed_result(custom_id, BatchError(status, body))
     match body:
         case {"choices": [{"message": {"content": (None | str()) as content}}, *_], **more}:
             chat = ChatResponse(message=ChatMessage(content, role=MessageRole.ASSISTANT), raw=body)
@@ -356,8 +355,11 @@ def _failed_result(custom_id: str, error: BatchError) -> BatchResult:
     failure = classify(error)
     if failure.kind in KEPT_FAILURES:
         return BatchResult(custom_id, failure)
+    problem = "the request failed"
     codes = failure.summary.removeprefix(BatchError.__name__).strip()
-    return BatchResult(custom_id, problem="the request failed" + (f" ({codes})" if codes else ""))
+    if codes:
+        problem += f" ({codes})"
+    return BatchResult(custom_id, problem=problem)
 
 
 class BatchError(Exception):

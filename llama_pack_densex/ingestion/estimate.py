@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llama_index.core.schema import BaseNode
@@ -50,7 +50,7 @@ SECONDS_TO_START = 0.5
 """The assumed speed of a model's replies."""
 
 _THINKS = re.compile(
-    r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking",
+    r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking"
 )
 
 
@@ -137,41 +137,36 @@ class Estimate:
         unchanged = ""
         if self.unchanged_documents:
             unchanged = f"and {self.unchanged_documents:,} unchanged in the index"
-        is_distinct = self.distinct_passages == self.passages
         rows = [
             ("documents", f"{self.documents:,}", unchanged),
             ("passages", f"{self.passages:,}", ""),
-            (
-                "distinct passages",
-                "" if is_distinct else f"{self.distinct_passages:,}",
-                "identical ones count once",
-            ),
+            ("distinct passages", f"{self.distinct_passages:,}", "identical ones count once"),
             ("cached replies", f"{self.already_kept:,}", "which need no request"),
             ("requests", f"{self.requests:,}", f"to {self.model or 'no LLM'}"),
             ("tokens sent", f"{self.input_tokens:,}", ""),
             ("tokens received", f"{self.output_tokens:,}", ""),
             ("cost", money(self.cost), ""),
-            (
-                "cost as a batch",
-                "" if self.cost_batch == self.cost else money(self.cost_batch, ""),
-                "through OpenAI's Batch API, within a day",
-            ),
-            ("time", duration(self.seconds) if self.requests else "", ""),
+            ("cost as a batch", money(self.cost_batch), "through OpenAI's Batch API, within a day"),
+            ("time", duration(self.seconds), ""),
             ("propositions", f"{self.propositions:,}", ""),
             ("questions", f"{self.questions:,}", "that the passages answer"),
             ("nodes", f"{self.units:,}", "passages and sentences included"),
             ("tokens embedded", f"{self.embedding_tokens:,}", f"by {self.embed_model}"),
-            ("cost of embedding", money(self.embedding_cost) if self.embed_model else "", ""),
+            ("cost of embedding", money(self.embedding_cost), ""),
         ]
-        return [
-            row for row in rows if row[1] not in ("", "0") or row[0] in ("documents", "requests")
-        ]
+        is_shown = {
+            "documents": True,
+            "requests": True,
+            "distinct passages": self.distinct_passages != self.passages,
+            "cost as a batch": self.cost_batch != self.cost,
+            "time": self.requests > 0,
+            "cost of embedding": self.embed_model != "",
+        }
+        return [row for row in rows if is_shown.get(row[0], row[1] != "0")]
 
     def __str__(self) -> str:
-        lines = [
-            f"{label:<20} {figure}  {remark}".rstrip() for label, figure, remark in self.rows()
-        ]
-        return "\n".join([*lines, *self.notes])
+        lines = [f"{label:<20} {figure}  {remark}" for label, figure, remark in self.rows()]
+        return "\n".join([*map(str.rstrip, lines), *self.notes])
 
     def _repr_html_(self) -> str:
         return markup.block("Estimate", markup.table(self.rows()), markup.bullets(self.notes))
@@ -221,7 +216,9 @@ def estimate(  # noqa: PLR0913 (public)
         (37, True)
     """
     llm = llm_behind(parser.propositionizer) if "proposition" in parser.granularity else None
-    price_table = read_prices(llm.prices if prices is None and llm is not None else prices)
+    if prices is None and llm is not None:
+        prices = llm.prices
+    price_table = read_prices(prices)
     survey = _Survey(parser, llm, sample, on_request)
     survey.add(documents, indexed)
     if survey.drawn and llm is not None:
@@ -234,26 +231,18 @@ def estimate(  # noqa: PLR0913 (public)
         result.price = price_of(result.model, price_table, llm.llm)
         result.seconds = _seconds(result, llm)
     if survey.costs_something:
-        _add_cost(result)
-    if embed_model_name is None:
-        result.embedding_tokens = 0
-    else:
-        result.embed_model = embed_model_name
-        result.embedding_cost = _embedding_cost(
-            embed_model_name, result.embedding_tokens, price_table
-        )
+        usage = Usage(result.requests, result.input_tokens, result.output_tokens)
+        result.cost = _cost(result.price, usage)
+        result.cost_batch = _cost(result.price, usage, batch=True)
+    _add_embedding(result, embed_model_name or "", price_table)
     result.notes += tuple(_notes(result, llm))
     return result
 
 
-def _add_cost(result: Estimate) -> None:
-    if result.price is None:
-        result.cost = None
-        result.cost_batch = None
-        return
-    usage = Usage(result.requests, result.input_tokens, result.output_tokens)
-    result.cost = result.price.of(usage)
-    result.cost_batch = result.price.of(usage, batch=True)
+def _cost(price: Price | None, usage: Usage, batch: bool = False) -> float | None:
+    if price is None:
+        return None
+    return price.of(usage, batch)
 
 
 @dataclass(frozen=True)
@@ -335,8 +324,9 @@ class _Survey:
 
     def _is_cached(self, key: str) -> bool:
         """Return whether the reply to a passage's request is cached."""
-        cache = None if self.llm is None else self.llm.cache
-        return cache is not None and cache.get(key) is not None
+        if self.llm is None or self.llm.cache is None:
+            return False
+        return self.llm.cache.get(key) is not None
 
     def corrected(self) -> _Amounts:
         """Make the propositions of the sample, and return the expected amounts corrected by them."""
@@ -362,16 +352,17 @@ class _Survey:
         else:  # the usage of cached replies is not known
             usage = Usage(round(expected.requests), round(expected.input_tokens))
         actual = replace(actual, requests=usage.requests, input_tokens=usage.input_tokens)
-        columns = zip(astuple(self.expected), astuple(actual), astuple(expected), strict=True)
-        return _Amounts(
-            *(total * (real / guess if guess else 1.0) for total, real, guess in columns)
-        )
+        corrected = vars(self.expected).copy()
+        for name, guess in vars(expected).items():
+            if guess:
+                corrected[name] *= getattr(actual, name) / guess
+        return _Amounts(**corrected)
 
     def _add_passage(self, passage: Passage) -> None:
         self.estimate.passages += 1
-        maker = self.parser.propositionizer if "proposition" in self.parser.granularity else None
-        if maker is not None:
-            maker = _maker_of(passage, maker)
+        maker = None
+        if "proposition" in self.parser.granularity:
+            maker = _maker_of(passage, self.parser.propositionizer)
         request = None
         key = passage_digest(repr(passage))
         if isinstance(maker, LLMPropositionizer):
@@ -391,9 +382,8 @@ class _Survey:
         self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None
     ) -> None:
         """Count a passage that a model is asked about, and its request unless that is counted or cached."""
-        if (
-            is_first and self.sample
-        ):  # keys are hashes, so that those with the lowest are a random sample
+        if is_first and self.sample:
+            # keys are hashes, so that those with the lowest are a random sample
             self.drawn = sorted([*self.drawn, (key, passage, request)])[: self.sample]
         is_cached = request is not None and self._is_cached(key)
         self.estimate.already_kept += is_first and is_cached
@@ -424,11 +414,10 @@ class _Survey:
         texts = propositions.texts
         questions = propositions.questions
         sentences = passage_sentences(passage.text, passage.context)
-        new_sentences = sum(sentence not in texts for sentence in sentences) / max(
-            len(sentences), 1
-        )
+        new_sentences = sum(sentence not in texts for sentence in sentences)
         tokens = sum(map(count_tokens, (*texts, *questions)))
-        return self._amounts(passage, len(texts), len(questions), tokens, new_sentences)
+        share = new_sentences / max(len(sentences), 1)
+        return self._amounts(passage, len(texts), len(questions), tokens, share)
 
     def _amounts(
         self,
@@ -456,12 +445,16 @@ class _Survey:
         )
 
 
-def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
-    kind = name.partition(":")[0]
-    if kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(name).is_dir():
-        return 0.0
-    price = price_of(parse_name(name)[1], prices)
-    return None if price is None else price.of(Usage(input_tokens=tokens))
+def _add_embedding(result: Estimate, model: str, prices: PriceTable) -> None:
+    result.embed_model = model
+    if not model:
+        result.embedding_tokens = 0
+        return
+    kind = model.partition(":")[0]
+    if kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(model).is_dir():
+        return
+    price = price_of(parse_name(model)[1], prices)
+    result.embedding_cost = _cost(price, Usage(input_tokens=result.embedding_tokens))
 
 
 def _seconds(result: Estimate, llm: LLMPropositionizer) -> float:
@@ -511,21 +504,20 @@ def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
 
 def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
     """Return the `LLMPropositionizer` that is, or is behind, a propositionizer; None if there is none."""
-    if (
-        isinstance(propositionizer, DelegatingPropositionizer)
-        and propositionizer.otherwise is not None
-    ):
-        return llm_behind(propositionizer.otherwise)
-    return propositionizer if isinstance(propositionizer, LLMPropositionizer) else None
+    behind: Propositionizer | None = propositionizer
+    while isinstance(behind, DelegatingPropositionizer):
+        behind = behind.otherwise
+    if isinstance(behind, LLMPropositionizer):
+        return behind
+    return None
 
 
 def _maker_of(passage: Passage, maker: Propositionizer) -> Propositionizer:
     """Return the propositionizer that handles a passage: this one, or another behind it."""
-    match maker:
-        case DelegatingPropositionizer(otherwise=Propositionizer() as behind) if not maker.takes(
-            passage
-        ):
-            return _maker_of(passage, behind)
+    while isinstance(maker, DelegatingPropositionizer) and not maker.takes(passage):
+        if maker.otherwise is None:
+            return maker
+        maker = maker.otherwise
     if isinstance(maker, LLMPropositionizer) and not has_letters(passage.text):
         return SentencePropositionizer()
     return maker

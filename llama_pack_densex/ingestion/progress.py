@@ -99,14 +99,18 @@ def _with_logging(live: Live) -> Iterator[None]:
 
 def many(number: int, noun: str) -> str:
     """Format a number with its noun, such as "1 passage" or "14,310 passages"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    if number != 1:
+        noun += "s"
+    return f"{number:,} {noun}"
 
 
 def money(amount: float | None, unknown: str = "not known") -> str:
     """Format US dollars, such as "$0.41"; less than a cent is "<$0.01"."""
     if amount is None:
         return unknown
-    return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
+    if 0 < amount < 0.01:
+        return "<$0.01"
+    return f"${amount:,.2f}"
 
 
 def duration(seconds: float) -> str:
@@ -114,8 +118,10 @@ def duration(seconds: float) -> str:
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
     if minutes < 60:
-        return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+        return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
         return f"{hours} h {minutes:02d} min"

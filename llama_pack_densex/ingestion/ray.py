@@ -90,21 +90,21 @@ def ray_transformations(  # noqa: PLR0913 (public)
         >>> pipeline = RayIngestionPipeline(transformations=transformations)  # doctest: +SKIP
         >>> nodes = pipeline.run(documents=[Document(text="Miso is salty.")])  # doctest: +SKIP
     """
-    embed_workers = workers if embed_workers is None else embed_workers
+    if embed_workers is None:
+        embed_workers = workers
     _require_positive(
         workers=workers,
         embed_workers=embed_workers,
         batch_size=batch_size,
         embed_batch_size=embed_batch_size,
     )
-    shared = parser.model_copy(
-        update={"propositionizer": _sharing(parser.propositionizer, workers)}
-    )
+    propositionizer = _sharing(parser.propositionizer, workers)
+    shared = parser.model_copy(update={"propositionizer": propositionizer})
     cpus = 1.0 if embed_model is None else 0.5
     stages = [_stage(lambda: shared, workers, batch_size, cpus, parser_options)]
     if embed_model is not None:
-        make = _maker(embed_model, embed_batch_size)
-        stages.append(_stage(make, embed_workers, embed_batch_size, cpus, embed_options))
+        make_model = _maker(embed_model, embed_batch_size)
+        stages.append(_stage(make_model, embed_workers, embed_batch_size, cpus, embed_options))
     return stages
 
 
@@ -232,7 +232,7 @@ def _ingest(
     shard_size: int,
 ) -> Iterator[ShardResult]:
     workers = _Workers(stages)
-    shard: list[_Batch] = []
+    shard = []
     try:
         for batch in workers.run(shards.due(documents)):
             shard.append(batch)
@@ -285,7 +285,7 @@ class _Shards:
 
     def write(self, shard: Sequence[_Batch]) -> ShardResult:
         """Write a shard, in place of earlier versions of its documents."""
-        ids: list[str] = []
+        ids = []
         nodes: list[BaseNode] = []
         failed: dict[str, str] = {}
         usage = NOTHING
@@ -369,8 +369,8 @@ class _Worker:
         """Parse documents into a batch."""
         parser = cast(BasePropositionNodeParser, self._stage.made)
         earlier = parser.propositionizer.usage
-        nodes: list[BaseNode] = []
-        failed: dict[str, str] = {}
+        nodes = []
+        failed = {}
         for parsed in parser.stream(documents):
             nodes += parsed.nodes
             if parsed.error is not None:
@@ -415,7 +415,9 @@ def _maker(embed_model: BaseEmbedding | MakeEmbedding, batch_size: int) -> MakeE
             )
 
     def make() -> BaseEmbedding:
-        model = embed_model if isinstance(embed_model, BaseEmbedding) else embed_model()
+        model = embed_model
+        if not isinstance(model, BaseEmbedding):
+            model = model()
         model.embed_batch_size = batch_size
         return model
 

@@ -114,16 +114,21 @@ class DocumentOutcome:
         statuses = Counter(
             node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata
         )
-        state: DocumentState = "changed" if replaced else "done"
         return cls(
             document_id=parsed.document.id_,
-            state=state if parsed.nodes else "blank",
+            state=_state_of(parsed, replaced),
             passages=units["passage"],
             propositions=units["proposition"],
             statuses=dict(statuses),
             fallbacks=tuple(_fallbacks(passages)),
             findings=_count_findings(nodes),
         )
+
+
+def _state_of(parsed: ParsedDocument, replaced: bool) -> DocumentState:
+    if not parsed.nodes:
+        return "blank"
+    return "changed" if replaced else "done"
 
 
 @dataclass(frozen=True)
@@ -231,19 +236,27 @@ class Watch:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: object,
-        error: BaseException | None,
-        trace: object,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)  # a blocked output could hang for ever
         self._write(is_last=True)
         with suppress(OSError):  # the terminal is closed, as when a connection is lost
             self.display.around.__exit__(None, None, None)
-        summary = IngestionSummary(
+        summary = self._summarise(error)
+        try:
+            if self._report is not None:
+                self._report.finish(summary)
+            self.summary = summary
+        except OSError as failure:
+            if error is None:
+                raise
+            # the ingestion's own error is raised
+            logger.error("The ingestion report could not be written: %s", failure)
+        report_fallbacks(self._reasons, summary.passages)
+
+    def _summarise(self, error: BaseException | None) -> IngestionSummary:
+        return IngestionSummary(
             state="finished" if error is None else "stopped",
             why_stopped="" if error is None else describe(error),
             started=self._started,
@@ -258,29 +271,17 @@ class Watch:
             findings=dict(self._findings.most_common()),
             report="" if self._report is None else str(self._report.path),
         )
-        try:
-            if self._report is not None:
-                self._report.finish(summary)
-            self.summary = summary
-        except OSError as failure:
-            if error is None:
-                raise
-            # the ingestion's own error is raised
-            logger.error("The ingestion report could not be written: %s", failure)
-        report_fallbacks(self._reasons, summary.passages)
 
     def passage(self, propositions: PropositionSet) -> None:
         """Record a passage whose propositions are ready."""
-        is_fallback = propositions.status == "fallback"
-        self._ready.update(
-            passages=1, propositions=len(propositions.texts), fallbacks=int(is_fallback)
-        )
+        self._ready.update(passages=1, propositions=len(propositions.texts))
         self._restart_rate()
-        if not is_fallback:
-            self._has_propositions = self._has_propositions or any(
-                map(has_letters, propositions.texts)
-            )
-        elif not (self.is_proven and any(why in propositions.reason for why in _DUE_TO_TEXT)):
+        if propositions.status != "fallback":
+            self._has_propositions |= any(map(has_letters, propositions.texts))
+            return
+        self._ready.update(fallbacks=1)
+        is_due_to_text = any(why in propositions.reason for why in _DUE_TO_TEXT)
+        if not (self.is_proven and is_due_to_text):
             self._doubtful_fallback = propositions
 
     @property
@@ -293,11 +294,9 @@ class Watch:
         is_silent = last.is_passing and not requests.usage.requests
         if self._has_propositions and not is_silent:
             return ""
-        problem = (
-            "The provider never answered"
-            if is_silent
-            else "None of the passages yielded propositions"
-        )
+        problem = "None of the passages yielded propositions"
+        if is_silent:
+            problem = "The provider never answered"
         return (
             f"{problem}; the last passage: {last.reason}. Check that the provider is up, and that its "
             "address, the model and the settings are right, and run again: no sentences were indexed in "
@@ -324,18 +323,16 @@ class Watch:
     def failed(self, document: BaseNode, error: Exception) -> None:
         """Record a document that could not be indexed; an earlier version stays in the index."""
         self._first_error = self._first_error or error
-        outcome = DocumentOutcome(
-            document.id_, "failed", error=describe(error, document.get_content())
-        )
+        why = describe(error, document.get_content())
+        outcome = DocumentOutcome(document.id_, "failed", error=why)
         self._add(outcome)
         self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
-        logger.error("Document %s was not indexed: %s", named(document), outcome.error)
+        logger.error("Document %s was not indexed: %s", named(document), why)
 
     def raise_if_all_failed(self) -> None:
         """Raise the first error of a document if no document could be indexed."""
-        if self._first_error is not None and not any(
-            map(self._states.get, ("done", "changed", "unchanged"))
-        ):
+        indexed = any(self._states[state] for state in ("done", "changed", "unchanged"))
+        if self._first_error is not None and not indexed:
             raise self._first_error
 
     def _add(self, outcome: DocumentOutcome) -> None:
@@ -355,7 +352,9 @@ class Watch:
                 the time left.
         """
         now = self.clock()
-        mark = _Mark(self._began) if is_last else self._rate_from
+        mark = self._rate_from
+        if is_last:
+            mark = _Mark(self._began)
         seconds = now - mark.time
         passages = self._ready["passages"] - mark.passages
         documents = self._done - mark.documents
@@ -386,8 +385,8 @@ class Watch:
             yield many(self._done, "document")
         yield many(self._ready["passages"], "passage")
         for noun in ("proposition", "fallback"):
-            if number := self._ready[f"{noun}s"]:
-                yield many(number, noun)
+            if self._ready[f"{noun}s"]:
+                yield many(self._ready[f"{noun}s"], noun)
         requests = self._figures()
         if requests.cache_hits:
             yield f"{requests.cache_hits:,} from the cache"
@@ -445,9 +444,8 @@ class _ReportFile:
         with self._file:
             fields = asdict(summary)
             del fields["report"]
-            self._file.write(
-                f"\n],\n{_SUMMARY}" + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n"
-            )
+            text = json.dumps(fields, ensure_ascii=False, indent=2)
+            self._file.write(f"\n],\n{_SUMMARY}{text}}}\n")
         self._part.replace(self.path)
 
 
@@ -463,10 +461,10 @@ def left_out(report: Path) -> str:
         summary = _read_summary(report)
         if summary["state"] == "stopped":
             return f"the last ingestion stopped before its end: {summary['why_stopped']}"
-        if failed := summary["documents"].get("failed", 0):
-            return (
-                f"the last ingestion failed for {many(failed, 'document')} ({report.name} says why)"
-            )
+        failed = summary["documents"].get("failed", 0)
+        if failed:
+            number = many(failed, "document")
+            return f"the last ingestion failed for {number} ({report.name} says why)"
     return ""
 
 
@@ -484,9 +482,12 @@ def _now() -> str:
 
 def describe(error: BaseException, text: str = "") -> str:
     """Describe an exception on one line, without keys and without quotations of a text."""
+    name = type(error).__name__
     message = message_of(error)[: 10 * _MESSAGE_CHARACTERS]
     message = _plain(without_quotes(message, text))[:_MESSAGE_CHARACTERS]
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    if not message:
+        return name
+    return f"{name}: {message}"
 
 
 def _plain(text: str) -> str:
@@ -536,15 +537,16 @@ def summary_rows(
 
 
 def _passage_rows(summary: IngestionSummary) -> Iterator[Row]:
+    passages = f"{summary.passages:,}"
     statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
-    yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
+    if statuses:
+        passages += f": {statuses}"
+    yield "Passages", passages
     for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
         yield "", f"{many(times, 'fallback')}: {reason}"
     yield "Propositions", f"{summary.propositions:,}"
     if summary.findings:
-        kinds = ", ".join(
-            f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items()
-        )
+        kinds = _counts(summary.findings, summary.findings).replace("_", "-")
         yield "Findings", f"{kinds} (densex inspect DIR --findings)"
 
 
@@ -559,10 +561,14 @@ def _request_rows(requests: RequestFigures) -> Iterator[Row]:
     if any(numbers.values()):
         yield "Requests", _counts(numbers, numbers)
     if usage.requests:
-        cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
-        yield "Tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
-        model = f" ({requests.model})" if requests.model else ""
-        yield "Cost", money(requests.cost, "unknown: no price is known") + model
+        sent = f"{usage.input_tokens:,} in"
+        if usage.cached_input_tokens:
+            sent += f" ({usage.cached_input_tokens:,} cached)"
+        yield "Tokens", f"{sent}, {usage.output_tokens:,} out"
+        cost = money(requests.cost, "unknown: no price is known")
+        if requests.model:
+            cost += f" ({requests.model})"
+        yield "Cost", cost
 
 
 def _counts(counts: Mapping[str, int], names: Iterable[str]) -> str:

@@ -52,14 +52,13 @@ class NodeIds:
 
     def document_key(self, document: BaseNode) -> str:
         """Return the key of a document, or of another parser's node; call it once for each."""
-        key = document.id_ if document.source_node is None else document.source_node.node_id
-        if document.source_node is None and not is_random_id(key):
+        source = document.source_node
+        key = document.id_ if source is None else source.node_id
+        if is_random_id(key):
+            key = ""
+        elif source is None:
             return key
-        key = content_hash(
-            "" if is_random_id(key) else key,
-            document.get_content(),
-            lasting(document.metadata),
-        )
+        key = content_hash(key, document.get_content(), lasting(document.metadata))
         self._documents[key] += 1
         return f"{key}#{self._documents[key] - 1}"
 
@@ -69,8 +68,9 @@ class NodeIds:
 
         def node_id(granularity: str, text: str) -> str:
             seen[granularity, text] += 1
-            name = (document_key, granularity, text, seen[granularity, text] - 1, self._fingerprint)
-            return str(uuid.uuid5(_NAMESPACE, content_hash(*name)))
+            number = seen[granularity, text] - 1
+            name = content_hash(document_key, granularity, text, number, self._fingerprint)
+            return str(uuid.uuid5(_NAMESPACE, name))
 
         return node_id
 
@@ -89,6 +89,8 @@ def is_random_id(document_id: str) -> bool:
 
 def named(document: BaseNode) -> str:
     """Return a document's id for a message; a random id is meaningless, so the file is added to it."""
+    name = repr(document.id_)
     file = document.metadata.get("file_path")
-    needs_file = file and is_random_id(document.id_)
-    return f"{document.id_!r} ({file!r})" if needs_file else repr(document.id_)
+    if file and is_random_id(document.id_):
+        name += f" ({file!r})"
+    return name

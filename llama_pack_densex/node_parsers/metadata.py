@@ -91,8 +91,9 @@ def embedded_text(node: BaseNode) -> str:
         return searchable_text(text)
     title = str(node.metadata.get(TITLE_KEY, ""))
     section = str(node.metadata.get(SECTION_KEY, ""))
-    is_titled = section and not section.startswith(title)
-    above = [title if is_titled else "", section, searched_context(context_of(node))]
+    if section.startswith(title) or not section:
+        title = ""
+    above = [title, section, searched_context(context_of(node))]
     return searchable_text("\n".join([*filter(None, above), text]))
 
 
@@ -108,18 +109,21 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: A value cannot be stored; the message names its key.
     """
-    return plain_values(
-        {k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)},
-    )
+    users = users_metadata(metadata)
+    return plain_values({k: v for k, v in users.items() if k not in VOLATILE_FILE_KEYS})
+
+
+def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata without our own keys."""
+    return {key: value for key, value in metadata.items() if key not in BOOKKEEPING_KEYS}
 
 
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
     """Return those of the names that the embedding model may see, sorted: keys that the document does not
     exclude, and that are not ours.
     """
-    return sorted(
-        {*names}.difference(_users_choice(document.excluded_embed_metadata_keys), BOOKKEEPING_KEYS)
-    )
+    excluded = _users_choice(document.excluded_embed_metadata_keys)
+    return sorted({*names}.difference(excluded, BOOKKEEPING_KEYS))
 
 
 def exclusions(
@@ -136,27 +140,24 @@ def exclusions(
         llm: The keys that the LLM may see. A title that equals the file's name is left out beside it.
     """
     keys = dict.fromkeys([*metadata, "title", "section", "context"])
-    excluded = _users_choice(document.excluded_llm_metadata_keys)
+    from_embed = _users_choice(document.excluded_embed_metadata_keys)
+    from_llm = _users_choice(document.excluded_llm_metadata_keys)
     file = PurePath(str(metadata.get("file_name", "")))
-    is_named = "file_name" in llm and "file_name" not in excluded
+    is_named = "file_name" in llm and "file_name" not in from_llm
     if is_named and str(metadata.get("title")) == file.stem:
-        excluded = [*excluded, "title"]
+        from_llm.append("title")
     return {
-        "excluded_embed_metadata_keys": _hidden(
-            keys,
-            embed,
-            _users_choice(document.excluded_embed_metadata_keys),
-        ),
-        "excluded_llm_metadata_keys": _hidden(keys, llm, excluded),
+        "excluded_embed_metadata_keys": _hidden(keys, embed, from_embed),
+        "excluded_llm_metadata_keys": _hidden(keys, llm, from_llm),
     }
 
 
 def _hidden(keys: Iterable[str], shown: Sequence[str], excluded: Sequence[str]) -> list[str]:
-    return list(
-        dict.fromkeys([*excluded, *(key for key in keys if key not in shown), *BOOKKEEPING_KEYS])
-    )
+    not_shown = [key for key in keys if key not in shown]
+    return [*dict.fromkeys([*excluded, *not_shown, *BOOKKEEPING_KEYS])]
 
 
 def _users_choice(excluded: Sequence[str]) -> list[str]:
-    by_reader = _READER_EXCLUDES if {*excluded} >= _READER_EXCLUDES else frozenset()
-    return [key for key in excluded if key not in by_reader]
+    if _READER_EXCLUDES.issubset(excluded):
+        return [key for key in excluded if key not in _READER_EXCLUDES]
+    return [*excluded]

@@ -25,7 +25,6 @@ from llama_index.core.schema import (
 from llama_pack_densex.node_parsers.ids import PIECE, NodeIds, named
 from llama_pack_densex.node_parsers.metadata import (
     ANSWERS_KEY,
-    BOOKKEEPING_KEYS,
     CONTEXT_KEY,
     DOCUMENT_HASH_KEY,
     DOCUMENT_ID_KEY,
@@ -41,6 +40,7 @@ from llama_pack_densex.node_parsers.metadata import (
     appearance,
     context_of,
     exclusions,
+    users_metadata,
 )
 from llama_pack_densex.node_parsers.splitting import BasePiece, split, title_of
 from llama_pack_densex.propositionizers.alignment import align, answers
@@ -55,10 +55,7 @@ from llama_pack_densex.text.values import kept_metadata, plain_values
 UnitGranularity = Literal["proposition", "sentence"]
 
 _INCOMPLETE = "incomplete: "
-_SIGNATURES = {
-    "%PDF-": "a PDF file",
-    "PK\x03\x04": "a Word, Excel, PowerPoint, EPUB or ZIP file",
-}
+_SIGNATURES = {"%PDF-": "a PDF file", "PK\x03\x04": "a Word, Excel, PowerPoint, EPUB or ZIP file"}
 _LOOKED_AT = 4_096  # characters at the beginning of a text
 # control characters among these that a text may have; white space (\t to \r) and the escapes of logs do not
 # count
@@ -70,16 +67,13 @@ class NodeSettings(NodeParser):
     """The settings that the nodes of documents depend on, except for their propositions."""
 
     granularity: tuple[UnitGranularity, ...] = Field(
-        default=("proposition",),
-        description="The kinds of units made of each passage.",
+        default=("proposition",), description="The kinds of units made of each passage."
     )
     embed_metadata: tuple[str, ...] = Field(
-        default=EMBED_METADATA,
-        description="Metadata keys that are embedded with a text.",
+        default=EMBED_METADATA, description="Metadata keys that are embedded with a text."
     )
     llm_metadata: tuple[str, ...] = Field(
-        default=LLM_METADATA,
-        description="Metadata keys that the LLM reads with a text.",
+        default=LLM_METADATA, description="Metadata keys that the LLM reads with a text."
     )
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
@@ -116,28 +110,28 @@ class DocumentNodes:
         ids: NodeIds,
         document_hash: Callable[[BaseNode], str],
     ) -> None:
-        document = document.model_copy(
-            update={"metadata": kept_metadata(document.metadata, document.id_)}
-        )
+        metadata = kept_metadata(document.metadata, document.id_)
+        document = document.model_copy(update={"metadata": metadata})
         _require_encodable(document)
         _require_text(document)
-        parsers = settings.base_parsers()
-        pieces = split(document, parsers)
+        parsers = [settings, *settings.base_parsers()]
+        pieces = split(document, parsers[1:])
         self._document = document
         self._settings = settings
         self._title = title_of(document)
-        self._includes_metadata = all(parser.include_metadata for parser in (settings, *parsers))
-        self._links_neighbours = all(
-            parser.include_prev_next_rel for parser in (settings, *parsers)
-        )
+        self._includes_metadata = all(parser.include_metadata for parser in parsers)
+        self._links_neighbours = all(parser.include_prev_next_rel for parser in parsers)
         self._hash = document_hash(document)
+        self._node_id = ids.of_document(ids.document_key(document))
         if document.source_node:
             self._hash = f"{PIECE}{self._hash} {document.id_}"
-        self._node_id = ids.of_document(ids.document_key(document))
-        self._source = document.source_node or RelatedNodeInfo(
-            node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
-        )
-        self._outline = Outline(document.get_content() if document.source_node is None else "")
+            self._source = document.source_node
+            self._outline = Outline("")
+        else:
+            self._source = RelatedNodeInfo(
+                node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
+            )
+            self._outline = Outline(document.get_content())
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
         self._links: dict[str, RelatedNodeInfo] = {}
@@ -161,7 +155,7 @@ class DocumentNodes:
         if any(passage_set.is_passing for passage_set in propositions):
             for node in self._base_nodes:  # so that the document counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
-        units: list[BaseNode] = []
+        units = []
         for number, passage in enumerate(self._passage_nodes):
             units += self._units_of(passage, propositions[number] if self.wanted else None)
         return [*self._base_nodes, *units]
@@ -170,12 +164,13 @@ class DocumentNodes:
 
     def _add_base_nodes(self, pieces: Sequence[BasePiece]) -> None:
         parents = {piece.parent for piece in pieces}
-        siblings: defaultdict[int | None, list[TextNode]] = defaultdict(list)
+        siblings = defaultdict(list)
         for number, piece in enumerate(pieces):
-            node = self._base_node(piece, "section" if number in parents else "passage")
+            granularity = "section" if number in parents else "passage"
+            node = self._base_node(piece, granularity)
             self._base_nodes.append(node)
             siblings[piece.parent].append(node)
-            if number not in parents:
+            if granularity == "passage":
                 self._passage_nodes.append(node)
         for parent, children in siblings.items():
             if parent is not None:
@@ -183,14 +178,15 @@ class DocumentNodes:
             self._link_neighbours(children)
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
-        users_metadata = (
-            {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
-        )
-        metadata = plain_values(
-            {k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS}
-        )
-        start = end = None
-        section = context = ""
+        document = self._document
+        settings = self._settings
+        metadata: dict[str, Any] = {}
+        if self._includes_metadata:
+            metadata = plain_values(users_metadata(document.metadata | piece.node.metadata))
+        start = None
+        end = None
+        section = ""
+        context = ""
         if piece.span:
             start, end = piece.span
             section = self._outline.section_of(start, end)
@@ -208,12 +204,8 @@ class DocumentNodes:
             DOCUMENT_ID_KEY: self._source.node_id,
             DOCUMENT_HASH_KEY: self._hash,
         }
-        settings = self._settings
         shown: dict[str, Any] = exclusions(
-            self._document,
-            metadata,
-            settings.embed_metadata,
-            settings.llm_metadata,
+            document, metadata, settings.embed_metadata, settings.llm_metadata
         )
         return TextNode(
             id_=self._node_id(granularity, text),
@@ -238,9 +230,11 @@ class DocumentNodes:
         return units
 
     def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
-        findings: defaultdict[str | None, list[str]] = defaultdict(list)
+        findings = defaultdict(list)
         for finding in propositions.findings:
-            text = None if finding.proposition is None else propositions.texts[finding.proposition]
+            text = None
+            if finding.proposition is not None:
+                text = propositions.texts[finding.proposition]
             findings[text].append(str(finding))
         own = passage_of(passage)
         propositions = _nothing_lost(own, propositions)
@@ -249,13 +243,13 @@ class DocumentNodes:
             passage.metadata[REASON_KEY] = propositions.reason
         verbatim = set(own.sentences)
         sources = align(own.text, propositions.texts, own.context)
-        nodes: list[IndexNode] = []
+        nodes = []
         for text, spans in zip(propositions.texts, sources, strict=True):
             span = (spans[0][0], spans[-1][1]) if spans else None
             node = self._unit(passage, "proposition", text, span, text in verbatim)
-            _note_findings(node, findings.get(text))
+            _note_findings(node, findings[text])
             nodes.append(node)
-        _note_findings(passage, findings.get(None))
+        _note_findings(passage, findings[None])
         self._adopt(passage, nodes)
         self._link_neighbours(nodes)
         return nodes
@@ -272,10 +266,7 @@ class DocumentNodes:
         return nodes
 
     def _questions(
-        self,
-        passage: TextNode,
-        questions: Sequence[str],
-        propositions: Sequence[TextNode],
+        self, passage: TextNode, questions: Sequence[str], propositions: Sequence[TextNode]
     ) -> list[IndexNode]:
         """Make question units, each with the propositions that answer it."""
         questions = unique(strip_surrogates(question) for question in questions if question.strip())
@@ -334,8 +325,9 @@ class DocumentNodes:
         if "section" in self._document.metadata:
             return {}
         section = self._outline.section_of(start, end)
-        plain = {"section": section} if self._includes_metadata and section else {}
-        return {SECTION_KEY: section, **plain}
+        if section and self._includes_metadata:
+            return {SECTION_KEY: section, "section": section}
+        return {SECTION_KEY: section}
 
     # Links
 
@@ -376,7 +368,9 @@ def binary_kind(text: str) -> str:
         if text.startswith(signature):
             return kind
     controls = _CONTROL.findall(text, 0, _LOOKED_AT)
-    return "a binary file" if len(set(controls)) > 2 and len(controls) > _MOST_CONTROLS else ""
+    if len(controls) > _MOST_CONTROLS and len(set(controls)) > 2:
+        return "a binary file"
+    return ""
 
 
 def _require_text(document: BaseNode) -> None:
@@ -392,7 +386,7 @@ def _require_text(document: BaseNode) -> None:
 def _require_encodable(document: BaseNode) -> None:
     if not document.id_:
         raise ValueError(
-            "a document's id is empty, so that no store can find its nodes by it: give the document an id",
+            "a document's id is empty, so that no store can find its nodes by it: give the document an id"
         )
     texts = {"text": document.get_content(), "id": document.id_}
     for key, value in document.metadata.items():
@@ -421,7 +415,7 @@ def _shown_answer(proposition: TextNode) -> list[Any]:
     return [proposition.node_id, proposition.text, *span, is_unverified]
 
 
-def _note_findings(node: TextNode, findings: Sequence[str] | None) -> None:
+def _note_findings(node: TextNode, findings: Sequence[str]) -> None:
     if findings:
         node.metadata[FINDINGS_KEY] = "\n".join(findings)
 
@@ -441,8 +435,7 @@ def _nothing_lost(passage: Passage, propositions: PropositionSet) -> Proposition
 
 def _rows_and_code(passage: Passage) -> list[str]:
     """Return the table rows and code blocks of a passage, as statements."""
-    whole = {
-        part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")
-    }
+    parts = segment(passage.text, passage.context)
+    whole = {part.span for part in parts if part.kind in ("row", "code")}
     stated = statements(passage.text, passage.context)
     return [statement.text for statement in stated if statement.span in whole]

@@ -82,12 +82,15 @@ def _made_of_dict(value: Any) -> Any:
 
 def without_secrets(value: Any) -> Any:
     """Return the dictionary of a parser or a model without the secrets in it."""
-    if isinstance(value, dict):
-        named = (
-            (key, part) for key, part in value.items() if not (part and SECRET.search(str(key)))
-        )
-        return {key: without_secrets(part) for key, part in named}
-    return [without_secrets(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [without_secrets(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: without_secrets(part)
+        for key, part in value.items()
+        if not (part and SECRET.search(str(key)))
+    }
 
 
 def holds_key(component: BaseComponent) -> bool:
@@ -118,8 +121,9 @@ class BasePropositionNodeParser(NodeSettings):
     @field_validator("id_func", mode="before")
     @classmethod
     def _id_func_of_dict(cls, value: Any) -> Any:
-        # LlamaIndex serialises a function by its name, and cannot load it again
-        return None if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return None  # LlamaIndex serialises a function by its name, and cannot load it again
+        return value
 
     def __reduce__(self) -> Any:
         # LlamaIndex's own pickling omits what cannot be pickled; here that is an error
@@ -148,26 +152,22 @@ class BasePropositionNodeParser(NodeSettings):
     def document_hasher(self) -> Callable[[BaseNode], str]:
         """Return the function `document_hash` for many documents; it reads the settings only once."""
         levels = [without_secrets(parser.to_dict()) for parser in self.base_parsers()]
-        settings = [
-            self.include_metadata,
-            self.include_prev_next_rel,
-            sorted(self.granularity),
-            levels,
-        ]
+        granularity = sorted(self.granularity)
+        settings = [self.include_metadata, self.include_prev_next_rel, granularity, levels]
         fingerprint = self.propositionizer.fingerprint
 
         def document_hash(document: BaseNode) -> str:
             try:
                 metadata = lasting(document.metadata)
                 metadata.pop("file_path", None)
+                parts = [document.get_content(), metadata, settings, fingerprint, []]
                 embedded = embedded_metadata(document, self.embed_metadata)
-                shown = [embedded, appearance(document)] if embedded else []
+                if embedded:
+                    parts[-1] = [embedded, appearance(document)]
                 edition = self.propositionizer.edition(partial(title_of, document))
-                editions = [edition] if edition else []
-                own = content_hash(
-                    document.get_content(), metadata, settings, fingerprint, shown, *editions
-                )
-                return marked(own, fingerprint)
+                if edition:
+                    parts.append(edition)
+                return marked(content_hash(*parts), fingerprint)
             except (TypeError, ValueError):
                 return _UNKEPT
 
@@ -219,20 +219,17 @@ class BasePropositionNodeParser(NodeSettings):
         if "proposition" not in self.granularity:
             yield from (document.parsed() for document in split)
             return
+        name = self.propositionizer.class_name()
         for passage_set in self.propositionizer.stream(passages()):
             yield from complete()  # documents without passages
             if not waiting:
-                raise ValueError(
-                    f"{self.propositionizer.class_name()} returned more sets than there are passages",
-                )
+                raise ValueError(f"{name} returned more sets than there are passages")
             waiting[0].sets.append(passage_set)
             on_passage(passage_set)
             yield from complete()
         yield from complete()
         if waiting:
-            raise ValueError(
-                f"{self.propositionizer.class_name()} returned fewer sets than there are passages",
-            )
+            raise ValueError(f"{name} returned fewer sets than there are passages")
 
     def _split(self, documents: Iterable[BaseNode], ids: NodeIds) -> Iterator[_Waiting]:
         nodes_of = self._nodes_of(ids)
@@ -257,45 +254,31 @@ class BasePropositionNodeParser(NodeSettings):
         return self._nodes_of(self.new_ids())(document).passages
 
     def _parse_nodes(
-        self,
-        nodes: Sequence[BaseNode],
-        show_progress: bool = False,
-        **kwargs: Any,
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
-        sets = self.propositionizer.stream(passages)
-        shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
-        return _assembled(
-            documents, checked_sets(self.propositionizer, passages, reported(list(shown)))
-        )
+        stream = self.propositionizer.stream(passages)
+        shown = get_tqdm_iterable(stream, show_progress, "Propositionising", total=len(passages))
+        sets = checked_sets(self.propositionizer, passages, reported(list(shown)))
+        return _assembled(documents, sets)
 
     async def _aparse_nodes(
-        self,
-        nodes: Sequence[BaseNode],
-        show_progress: bool = False,
-        **kwargs: Any,
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         documents, passages = await asyncio.to_thread(self._split_all, nodes, show_progress)
-        sets = checked_sets(
-            self.propositionizer,
-            passages,
-            await self.propositionizer.apropositionize(passages),
-        )
+        returned = await self.propositionizer.apropositionize(passages)
+        sets = checked_sets(self.propositionizer, passages, returned)
         return await asyncio.to_thread(_assembled, documents, sets)
 
     def _postprocess_parsed_nodes(
-        self,
-        nodes: list[BaseNode],
-        parent_doc_map: dict[str, Document],
+        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
     ) -> list[BaseNode]:
         # our nodes have their links and spans; LlamaIndex's method would link neighbours across documents,
         # and search for spans by text
         return ParsedNodes(nodes)
 
     def _split_all(
-        self,
-        nodes: Sequence[BaseNode],
-        show_progress: bool,
+        self, nodes: Sequence[BaseNode], show_progress: bool
     ) -> tuple[list[DocumentNodes], list[Passage]]:
         shown = get_tqdm_iterable(nodes, show_progress, "Splitting documents")
         documents = list(map(self._nodes_of(self.new_ids()), shown))
@@ -440,6 +423,9 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
             >>> [level.chunk_size for level in parser.levels]
             [1024, 128]
         """
+        levels: list[NodeParser] = []
+        if sections:
+            levels.append(SectionNodeParser())
         if chunk_sizes is None:
             chunk_sizes = DEFAULT_CHUNK_SIZES[1:] if sections else DEFAULT_CHUNK_SIZES
         if any(lower >= upper for upper, lower in pairwise(chunk_sizes)):
@@ -448,8 +434,8 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
             )
         if propositionizer is not None:
             kwargs["propositionizer"] = propositionizer
-        topmost: list[NodeParser] = [SectionNodeParser()] if sections else []
-        return cls(levels=[*topmost, *_splitters(chunk_sizes, chunk_overlap)], **kwargs)
+        levels += _splitters(chunk_sizes, chunk_overlap)
+        return cls(levels=levels, **kwargs)
 
     @classmethod
     def class_name(cls) -> str:
@@ -495,7 +481,9 @@ class _Waiting:
 
     @property
     def wanted(self) -> list[Passage]:
-        return [] if isinstance(self._nodes, Exception) else self._nodes.wanted
+        if isinstance(self._nodes, Exception):
+            return []
+        return self._nodes.wanted
 
     def parsed(self) -> ParsedDocument:
         if isinstance(self._nodes, Exception):
@@ -510,7 +498,7 @@ def _assembled(
     documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]
 ) -> list[BaseNode]:
     remaining = iter(sets)
-    nodes: list[BaseNode] = []
+    nodes = []
     for document in documents:
         nodes += document.with_units(list(islice(remaining, len(document.wanted))))
     return nodes
@@ -529,7 +517,7 @@ def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
         if multiprocessing.parent_process() is None:
             raise
         return UnusableParser(
-            reason=f"A worker could not make the node parser. {type(error).__name__}: {error}",
+            reason=f"A worker could not make the node parser. {type(error).__name__}: {error}"
         )
 
 

@@ -76,7 +76,7 @@ class PassageNodeParser(TextSplitter):
     def split_text(self, text: str) -> list[str]:
         """Split a text into passages, without the white space around them."""
         pieces = find_pieces(text, self.chunk_size)
-        passages: list[str] = []
+        passages = []
         for begin, end in pairwise(best_cuts(pieces, self.chunk_size)):
             first = self._with_overlap(pieces, begin)
             passages.append(text[pieces[first].start : pieces[end - 1].end])
@@ -140,32 +140,31 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
         text: A document's text.
         chunk_size: The most tokens in a piece; longer sentences and blocks are cut at their best places.
     """
-    blocks = [
-        block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])
-    ]
-    pieces: list[CuttingPiece] = []
+    blocks = [block for block in find_blocks(text) if not _is_picture_alone(_text_of(block, text))]
+    pieces = []
     for number, block in enumerate(blocks):
         above = blocks[max(number - 2, 0) : number]
-        below = blocks[number + 1] if number + 1 < len(blocks) else None
+        below = blocks[number + 1 : number + 2]
         cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(above, block, below)
         for start, end in _parts(text, block, chunk_size):
             tokens = length_of(text[start:end])
-            pieces.append(
-                CuttingPiece(
-                    start, end, tokens, cost, block.kind == "heading", block.kind == "row"
-                ),
-            )
-            cost = (
-                _AT_SENTENCE
-                if block.kind == "prose" and not _leads_in(block, below)
-                else _WITHIN_PIECE
-            )
+            is_heading = block.kind == "heading"
+            is_row = block.kind == "row"
+            pieces.append(CuttingPiece(start, end, tokens, cost, is_heading, is_row))
+            cost = _WITHIN_PIECE
+            if block.kind == "prose" and not _leads_in(block, below):
+                cost = _AT_SENTENCE
     return pieces
 
 
-def _leads_in(block: Block, below: Block | None) -> bool:
+def _text_of(block: Block, text: str) -> str:
+    return text[block.start : block.end]
+
+
+def _leads_in(block: Block, below: Sequence[Block]) -> bool:
     """Return whether a block introduces the one below, which cannot be understood without it."""
-    return below is not None and any(block.start <= start < block.end for start, _ in below.needs)
+    needs = [start for other in below for start, _ in other.needs]
+    return any(block.start <= start < block.end for start in needs)
 
 
 def _is_picture_alone(text: str) -> bool:
@@ -187,22 +186,31 @@ def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
         return _BELOW_LEAD
     if block.kind == "heading":
         return _AT_LEVEL * block.level
+    if _is_mark(text, block):
+        return _AT_PARAGRAPH
     if block.kind == "nothing":
-        return _AT_PARAGRAPH if _is_mark(text, block) else _WITHIN_PIECE
+        return _WITHIN_PIECE
     return _cost_within_section(text, above[-1], block)
 
 
 def _cost_within_section(text: str, above: Block, block: Block) -> float:
-    if any(above.start < end for _, end in block.needs):
-        return (
-            _AT_NESTED_ITEM if above.kind == "item" and not _announces(text, above) else _BELOW_LEAD
-        )
-    if block.kind in ("item", "group", "row"):
-        return _AT_ITEM if block.level < 2 else _AT_NESTED_ITEM
-    if block.level:
+    if _needs(block, above):
+        if above.kind != "item" or _announces(text, above):
+            return _BELOW_LEAD
         return _AT_NESTED_ITEM
-    is_in_quotation = _is_quoted(text, block) and _is_quoted(text, above)
-    return _IN_QUOTATION if is_in_quotation else _AT_PARAGRAPH
+    is_in_list = block.kind in ("item", "group", "row")
+    if is_in_list and block.level < 2:
+        return _AT_ITEM
+    if is_in_list or block.level:
+        return _AT_NESTED_ITEM
+    if _is_quoted(text, block) and _is_quoted(text, above):
+        return _IN_QUOTATION
+    return _AT_PARAGRAPH
+
+
+def _needs(block: Block, above: Block) -> bool:
+    """Return whether a block cannot be understood without the one above it, or what that needs itself."""
+    return any(above.start < end for _, end in block.needs)
 
 
 def _is_quoted(text: str, block: Block) -> bool:
@@ -213,32 +221,32 @@ def _is_quoted(text: str, block: Block) -> bool:
 
 def _is_mark(text: str, block: Block) -> bool:
     """Return whether a block is the mark that begins a box, such as a warning."""
-    return block.kind == "nothing" and begins_box(text[slice(*block.span)])
+    return block.kind == "nothing" and begins_box(_text_of(block, text))
 
 
 def _announces(text: str, item: Block) -> bool:
     """Return whether an item introduces those below it: it is a question, or ends with a colon."""
-    own = text[slice(*item.span)].rstrip("*_")
-    return own.endswith((":", "：", "?", "？"))
+    return _text_of(item, text).rstrip("*_").endswith((":", "：", "?", "？"))
 
 
-def _cost_of_lone_item(above: Sequence[Block], block: Block, below: Block | None) -> float:
+def _cost_of_lone_item(above: Sequence[Block], block: Block, below: Sequence[Block]) -> float:
     """Return the additional cost of separating the first or last item of a list, or row of a table.
 
     Args:
         above: The two blocks before `block`, or as many as there are.
         block: The block that a passage may begin with.
-        below: The block after it.
+        below: The block after it, if there is one.
     """
-    if not above or not _are_alike(above[-1], block):
+    if not _are_alike(*above[-1:], block):
         return 0.0
-    is_second = len(above) < 2 or not _are_alike(above[0], above[1])
-    is_last = below is None or not _are_alike(block, below)
-    return _LONE_ITEM if is_second or is_last else 0.0
+    is_middle = _are_alike(*above) and _are_alike(block, *below)
+    return 0.0 if is_middle else _LONE_ITEM
 
 
-def _are_alike(block: Block, other: Block) -> bool:
-    return block.kind == other.kind and block.kind in ("item", "row") and block.level == other.level
+def _are_alike(*blocks: Block) -> bool:
+    """Return whether these are two items of a list, or two rows of a table."""
+    kinds = {(block.kind, block.level) for block in blocks}
+    return len(blocks) == 2 and len(kinds) == 1 and blocks[0].kind in ("item", "row")
 
 
 def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
@@ -246,15 +254,13 @@ def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
 
     Pieces that are too long for a passage are divided.
     """
+    spans = [block.span]
     if block.kind == "prose":
-        sentences = split_sentences(text[slice(*block.span)])
+        sentences = split_sentences(_text_of(block, text))
         spans = [(block.start + start, block.start + end) for start, end in sentences]
-    else:
-        spans = [block.span]
+    divisions = [*_OUTER_DIVISIONS.get(block.kind, ()), *_DIVISIONS]
     for span in spans:
-        yield from _divided(
-            text, span, chunk_size, (*_OUTER_DIVISIONS.get(block.kind, ()), *_DIVISIONS)
-        )
+        yield from _divided(text, span, chunk_size, divisions)
 
 
 _Division = Callable[[str], Sequence[int]]
@@ -287,7 +293,7 @@ def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[_Divisi
     if not divisions or length_of(own) <= chunk_size:
         return [span]
     places = sorted({0, *divisions[0](own), len(own)})
-    parts: list[Span] = []
+    parts = []
     for begin, stop in pairwise(places):
         parts += _divided(text, (start + begin, start + stop), chunk_size, divisions[1:])
     return _joined(text, parts, chunk_size)
@@ -295,12 +301,12 @@ def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[_Divisi
 
 def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
     """Join neighbouring parts, as many as fit into a passage each time."""
-    trimmed: list[Span] = []
+    trimmed = []
     for start, end in parts:
         own = text[start:end]
         if own.strip():
             trimmed.append((start + after_space(own, 0), start + len(own.rstrip())))
-    joined: list[Span] = []
+    joined = []
     while trimmed:
         count = _count_fitting(text, trimmed, chunk_size)
         joined.append((trimmed[0][0], trimmed[count - 1][1]))
@@ -352,11 +358,20 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
     costs = [0.0]  # for each place: the least cost of all pieces before it
     begins = [0]  # for each place: where the last passage before it begins
     for end in range(1, len(pieces) + 1):
-        limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
+        limit: float = chunk_size
+        if pieces[end - 1].is_row:
+            limit *= ROW_SLACK
         cost, begin = _cheapest_passage_until(end, pieces, ends, limit, costs)
-        costs.append(cost if end == len(pieces) else cost + pieces[end].cost)
+        if end < len(pieces):
+            cost += pieces[end].cost
+        costs.append(cost)
         begins.append(begin)
-    cuts = [len(pieces)]
+    return path_to_end(begins)
+
+
+def path_to_end(begins: Sequence[int]) -> list[int]:
+    """Return the cuts, with both ends, given where the best last passage before each place begins."""
+    cuts = [len(begins) - 1]
     while cuts[-1]:
         cuts.append(begins[cuts[-1]])
     return cuts[::-1]

@@ -59,10 +59,8 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
     for parser in parsers:
         first = len(pieces)
         for number, above in level:
-            pieces += [
-                BasePiece(node, place, number)
-                for node, place in _split_once(document, above, parser)
-            ]
+            for node, place in _split_once(document, above, parser):
+                pieces.append(BasePiece(node, place, number))
         level = list(enumerate(pieces[first:], first))
     return pieces
 
@@ -71,11 +69,12 @@ def title_of(document: BaseNode) -> str:
     """Return a document's title: "title" in its metadata, else its first heading if it is a file with markup,
     else the file's stem.
     """
-    if title := document.metadata.get("title"):
-        return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
-    file = PurePath(
-        str(document.metadata.get("file_name") or document.metadata.get("file_path") or "")
-    )
+    metadata = document.metadata
+    title = metadata.get("title")
+    if title:
+        parts = title if isinstance(title, (list, tuple)) else [title]
+        return ", ".join(map(str, parts))
+    file = PurePath(str(metadata.get("file_name") or metadata.get("file_path") or ""))
     if file.suffix.lower() in HEADED and document.source_node is None:
         text = document.get_content()
         for block in find_blocks(text):
@@ -85,9 +84,7 @@ def title_of(document: BaseNode) -> str:
 
 
 def _split_once(
-    document: BaseNode,
-    above: BasePiece,
-    parser: NodeParser,
+    document: BaseNode, above: BasePiece, parser: NodeParser
 ) -> list[tuple[BaseNode, Span | None]]:
     """Split a piece with one parser, and return the nodes with their spans in the document."""
     text = above.node.get_content()
@@ -109,17 +106,18 @@ def _split_once(
         raise ValueError(
             f"{parser.class_name()} cannot split document {named(document)}: {error}"
         ) from error
+    nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes]
     # LlamaIndex's parsers return nothing for invalid JSON, and for HTML without the tags that they read
-    nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes] or [
-        source
-    ]
+    nodes = nodes or [source]
     spans = locate([node.get_content() for node in nodes], text)
     return [(node, _shifted(span, above.span)) for node, span in zip(nodes, spans, strict=True)]
 
 
 def _shifted(span: Span | None, above: Span | None) -> Span | None:
     """Convert a span in a piece to one in the document; None if either is unknown."""
-    return (span[0] + above[0], span[1] + above[0]) if span and above else None
+    if span is None or above is None:
+        return None
+    return span[0] + above[0], span[1] + above[0]
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
@@ -137,7 +135,9 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
         in the text (as with a parser that rewrites).
     """
     spans: list[Span | None] = []
-    start = end = 0  # of the previous piece that was found
+    # of the previous piece that was found
+    start = 0
+    end = 0
     for piece in pieces:
         place = text.rfind(piece, start, after_space(text, end) + len(piece))
         if place < 0:  # the splitter left something out

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from llama_pack_densex.llm.claims import name_place, refuse_field, unnamed_place
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import E5, NONE, RETRIEVERS, embed_model_identity, resolve_embed_model
-from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
+from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of, path_to_end
 from llama_pack_densex.text.segments import segment
 
 
@@ -47,10 +47,9 @@ class TopicNodeParser(TextSplitter):
         ['Salmon swim up the river to spawn.', 'Tea is grown in Uji. The leaves are steamed.']
     """
 
-    embed_model: Annotated[
-        BaseEmbedding | str,
-        PlainSerializer(lambda model: _name_of(model)),
-    ] = Field(repr=False, description="The model that embeds sentences, or its name.")
+    embed_model: Annotated[BaseEmbedding | str, PlainSerializer(lambda model: _name_of(model))] = (
+        Field(repr=False, description="The model that embeds sentences, or its name.")
+    )
     chunk_size: int = Field(default=256, gt=0, description="The most tokens in a passage.")
 
     @classmethod
@@ -79,16 +78,12 @@ class TopicNodeParser(TextSplitter):
         sizes = [length_of(text[start:end]) for start, end in pairwise(places)]
         cuts = [0, len(segments)]
         if sum(sizes) > self.chunk_size:
-            across = similarities(
-                self._embedded([text[part.start : part.end] for part in segments])
-            )
-            gaps = zip(segments[:-1], across, strict=True)
-            # headings and table headers stay with the text below them
-            costs = [
-                inf if part.kind in ("heading", "columns", "group") else gap for part, gap in gaps
-            ]
+            costs = similarities(self._embedded([text[part.start : part.end] for part in segments]))
+            for gap, part in enumerate(segments[:-1]):
+                if part.kind in ("heading", "columns", "group"):
+                    costs[gap] = inf  # these stay with the text below them
             cuts = best_cuts(costs, sizes, self.chunk_size)
-        passages: list[str] = []
+        passages = []
         for begin, end in pairwise(cuts):
             passage = text[places[begin] : places[end]].rstrip()
             if sum(sizes[begin:end]) > self.chunk_size:
@@ -98,16 +93,16 @@ class TopicNodeParser(TextSplitter):
         return passages
 
     def _embedded(self, sentences: Sequence[str]) -> Any:
-        model = (
-            self.embed_model
-            if isinstance(self.embed_model, BaseEmbedding)
-            else _named(self.embed_model)
-        )
+        model = self.embed_model
+        if isinstance(model, str):
+            model = _named(model)
         return np.asarray(embed_texts(model, sentences), np.float32)
 
 
 def _name_of(model: BaseEmbedding | str) -> str:
-    return model if isinstance(model, str) else embed_model_identity(model)
+    if isinstance(model, str):
+        return model
+    return embed_model_identity(model)
 
 
 def _place_of(model: str) -> str:
@@ -157,15 +152,14 @@ def best_cuts(across: Sequence[float], sizes: Sequence[int], most: int) -> list[
     """
     ends = [0, *accumulate(sizes)]
     costs = [0.0]
-    came_from = [0]
+    begins = [0]
     first = 0  # the earliest place where a passage that ends here may begin
     for place in range(1, len(ends)):
         while ends[place] - ends[first] > most and first < place - 1:
             first += 1
-        came_from.append(min(range(first, place), key=costs.__getitem__))
-        cut = max(across[place - 1], 0.0) if place < len(sizes) else 0.0
-        costs.append(costs[came_from[place]] + cut)
-    cuts = [len(sizes)]
-    while cuts[-1]:
-        cuts.append(came_from[cuts[-1]])
-    return cuts[::-1]
+        begins.append(min(range(first, place), key=costs.__getitem__))
+        cost = costs[begins[place]]
+        if place < len(sizes):
+            cost += max(across[place - 1], 0.0)
+        costs.append(cost)
+    return path_to_end(begins)

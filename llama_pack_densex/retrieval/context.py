@@ -8,7 +8,7 @@ import re
 import uuid
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +31,7 @@ from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, statements
+from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import CJK, tokenize
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
@@ -42,7 +43,6 @@ Compared with reading everything that was retrieved, 0.2 in 100 of SQuAD's quest
 in 100 of the paraphrased ones (without an LLM 0.6 and 0.4), and 35 % fewer words are read."""
 
 _FACTS = "facts"
-_BETWEEN_NODES = 2  # length of core's separator between nodes, in characters (and tokens, at most)
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/context")
 
 FACT_WORDS = 200
@@ -85,9 +85,10 @@ counts as half a word."""
 OF_LEAD_IN = 8
 """The same threshold for any unit that ends in a colon."""
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
-_BULLET = re.compile(r"[-*+]\s+")
+_BULLET = re.compile(r"\A[-*+]\s+")
+_MARKER = re.compile(rf"\A(?:{LIST_MARKER.pattern})")
 _EMPHASISED = re.compile(
-    r"(?:>\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)",
+    r"(?:>\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)"
 )
 _PREDICATE = re.compile(
     r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b",
@@ -105,6 +106,9 @@ _COURTESY = re.compile(
 BudgetUnit = Literal["words", "tokens", "characters"]
 # approximate length of a word in each unit
 _WORD_LENGTH: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}
+
+# length of core's separator between nodes, at most
+_BETWEEN_NODES: dict[BudgetUnit, int] = {"words": 0, "tokens": 2, "characters": 2}
 
 _CJK_RUN = re.compile(f"[{CJK}]+")
 _WORD = re.compile(r"[^\W_]+(?:['’.,-][^\W_]+)*")
@@ -154,8 +158,7 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
 
     mode: ContextMode = Field(default=DEFAULT_MODE, description="What the LLM reads.")
     budget: PositiveInt | Literal["auto"] | None = Field(
-        default="auto",
-        description="The maximum length of the context.",
+        default="auto", description="The maximum length of the context."
     )
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
     window: int = Field(
@@ -167,27 +170,23 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         return "PropositionContextPostprocessor"
 
     def _postprocess_nodes(
-        self,
-        nodes: list[NodeWithScore],
-        query_bundle: QueryBundle | None = None,
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         context = self._empty_context(nodes)
-        is_assembled = any(node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
-        facts: list[Fact] = []
-        if self.mode != "passages" and not is_assembled:
-            facts = rank_facts(nodes, passages_follow=self.mode == "propositions+passages")
+        facts = self._facts_of(nodes)
         if not facts:
             context.add(nodes)
-        elif self.mode == "propositions+passages":
+            return context.nodes
+        if self.mode == "propositions+passages":
             context.add_facts_and_passages(facts, nodes, self.window)
+            return context.nodes
+        if self.mode == "propositions":
+            context.add_facts(facts, math.inf)
         else:
-            if self.mode == "propositions":
-                context.add_facts(facts, math.inf)
-            else:
-                # without a limit, windows around all facts would be the passages again
-                chosen = facts if context.is_limited else choose_facts(facts, FACT_WORDS)
-                context.add_windows(chosen, self.window)
-            context.add([node for node in nodes if not units_of(node)])
+            if not context.is_limited:  # windows around all facts would be the passages again
+                facts = choose_facts(facts, FACT_WORDS)
+            context.add_windows(facts, self.window)
+        context.add([node for node in nodes if not units_of(node)])
         return context.nodes
 
     def _empty_context(self, nodes: Sequence[NodeWithScore]) -> _Context:
@@ -197,6 +196,13 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
             return _Context(None, "words")
         return _Context(max(1, WORDS_A_NODE * len(nodes)), "words")
 
+    def _facts_of(self, nodes: Sequence[NodeWithScore]) -> list[Fact]:
+        """Return the facts to assemble a context of; none if the nodes are to be shown as they are."""
+        is_assembled = any(node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
+        if self.mode == "passages" or is_assembled:
+            return []
+        return rank_facts(nodes, passages_follow=self.mode == "propositions+passages")
+
 
 class _Context:
     """A context that grows within a budget."""
@@ -205,16 +211,17 @@ class _Context:
         self.nodes: list[NodeWithScore] = []
         self.is_limited = limit is not None
         self._unit = unit
-        self._between = 0 if unit == "words" else _BETWEEN_NODES
         self._fact_words: float = FACT_WORDS
         self._room = math.inf
         if limit is not None:
             self._fact_words = FACT_SHARE * limit / _WORD_LENGTH[unit]
-            self._room = limit + self._between
+            self._room = limit + _BETWEEN_NODES[unit]
 
     def _cost(self, text: str) -> float:
         """Return how much of the budget the text of a node takes, separator included; 0 without a budget."""
-        return size_of(text, self._unit) + self._between if self.is_limited else 0.0
+        if not self.is_limited:
+            return 0.0
+        return size_of(text, self._unit) + _BETWEEN_NODES[self._unit]
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
@@ -241,10 +248,13 @@ class _Context:
             width: Sentences before and after each unit.
             fill: Whether to widen the windows, the best unit's first, until nothing more fits.
         """
-        sources = {fact.source.node_id: fact.source for fact in reversed(facts)}
-        passages = {node_id: _Passage(source, self._cost) for node_id, source in sources.items()}
-        units = [(passages[fact.source.node_id], fact.unit.text) for fact in facts]
-        windows = [(passage, passage.places(text)) for passage, text in units]
+        passages = {}
+        windows = []
+        for fact in facts:
+            node_id = fact.source.node_id
+            if node_id not in passages:
+                passages[node_id] = _Passage(fact.source, self._cost)
+            windows.append((passages[node_id], passages[node_id].places(fact.unit.text)))
         shown: dict[_Passage, None] = {}
         grows = True
         while grows:
@@ -274,18 +284,14 @@ class _Context:
         return False
 
     def add_facts_and_passages(
-        self,
-        ranked: Sequence[Fact],
-        nodes: Sequence[NodeWithScore],
-        width: int,
+        self, ranked: Sequence[Fact], nodes: Sequence[NodeWithScore], width: int
     ) -> None:
         """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
         shown = {fact.unit.id for fact in self.add_facts(ranked, self._fact_words)}
-        passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
+        passages = [node for node in nodes if node.node_id not in shown]
         if self._add_whole(passages):
             return
-        ids = {node.node_id for node in passages}
-        facts = [fact for fact in ranked if fact.source.node_id in ids]
+        facts = [fact for fact in ranked if fact.source.node_id not in shown]
         self.add_windows(facts, width, fill=True)
         # lacks the passages whose units all repeat others
         with_facts = {fact.source.node_id for fact in facts}
@@ -293,9 +299,11 @@ class _Context:
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Add a node that lists the best facts, up to a number of words, and return these facts."""
-        facts = choose_facts(
-            ranked, words, lambda facts: self._cost(render_facts(facts)) <= self._room
-        )
+
+        def fit(facts: Sequence[Fact]) -> bool:
+            return self._cost(render_facts(facts)) <= self._room
+
+        facts = choose_facts(ranked, words, fit)
         if facts:
             self._add_whole([_facts_node(facts)])
         return facts
@@ -313,6 +321,17 @@ class Fact:
         """The tokens of the unit."""
         return frozenset(tokenize(self.unit.text))
 
+    @functools.cached_property
+    def distinctive(self) -> frozenset[str]:
+        """The numbers and negations of the unit."""
+        return frozenset(_DISTINCTIVE.findall(self.unit.text.casefold()))
+
+    def repeats(self, better: Fact) -> bool:
+        """Return whether a better unit says the same; see `NEAR_DUPLICATE`."""
+        shared = self.tokens & better.tokens
+        is_similar = len(shared) >= NEAR_DUPLICATE * len(self.tokens)
+        return is_similar and self.distinctive <= better.distinctive
+
 
 def is_unit(node: NodeWithScore) -> bool:
     """Return whether a retrieved node is itself a unit, as retrievers that follow no links return them."""
@@ -321,10 +340,10 @@ def is_unit(node: NodeWithScore) -> bool:
 
 def units_of(node: NodeWithScore) -> list[MatchedUnit]:
     """Return the units that found a node, best first; a retrieved unit that no other one found is its own."""
-    own = (
-        MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0) if is_unit(node) else []
-    )
-    return matched_units(node.node) or own
+    units = matched_units(node.node)
+    if units or not is_unit(node):
+        return units
+    return MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0)
 
 
 def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) -> list[Fact]:
@@ -343,19 +362,21 @@ def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) ->
     by_id = {node.node_id: node for node in nodes}
     facts: dict[str, Fact] = {}
     for node in nodes:
-        passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
+        passage = node
+        if isinstance(node.node, IndexNode):
+            passage = by_id.get(node.node.index_id, node)
         for unit in units_of(node):
             facts.setdefault(unit.id, Fact(unit, passage))
-    ranked = _by_score(list(facts.values()))
+    ranked = _by_score(facts.values())
     ranked = [fact for fact in ranked if not says_nothing(fact.unit.text)] or ranked
-    return list(_without_repetition(_one_kind_a_place(ranked) if passages_follow else ranked))
+    if passages_follow:
+        ranked = _one_kind_a_place(ranked)
+    return _without_repetition(ranked)
 
 
-def _by_score(facts: Sequence[Fact]) -> list[Fact]:
-    unit_scores = [fact.unit.score for fact in facts]
-    node_scores = [fact.source.score or 0.0 for fact in facts]
-    best_unit = max(map(abs, unit_scores), default=0.0) or 1.0
-    best_node = max(map(abs, node_scores), default=0.0) or 1.0
+def _by_score(facts: Collection[Fact]) -> list[Fact]:
+    best_unit = max((abs(fact.unit.score) for fact in facts), default=0.0) or 1.0
+    best_node = max((abs(fact.source.score or 0.0) for fact in facts), default=0.0) or 1.0
 
     def rank(fact: Fact) -> float:
         return fact.unit.score / best_unit + PASSAGE_WEIGHT * (fact.source.score or 0.0) / best_node
@@ -391,23 +412,21 @@ def render_facts(facts: Sequence[Fact]) -> str:
     Args:
         facts: Facts, best first; a title takes the place of its best fact.
     """
-    groups: dict[str, list[str]] = {}
+    lines_by_title = defaultdict(list)
     for fact in facts:
         metadata = fact.source.metadata
-        text = fact.unit.text.strip()
-        marker = _BULLET.match(text)
-        line = f"- {text[marker.end() :] if marker else text} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
-        groups.setdefault(str(metadata.get(TITLE_KEY, "")).strip(), []).append(line)
-    return "\n\n".join(
-        "\n".join([title, *lines] if title else lines) for title, lines in groups.items()
-    )
+        title = str(metadata.get(TITLE_KEY, "")).strip()
+        text = _BULLET.sub("", fact.unit.text.strip())
+        line = f"- {text} {metadata.get(FOOTNOTE_KEY, '')}"
+        lines_by_title[title].append(line.rstrip())
+    groups = [filter(None, [title, *lines]) for title, lines in lines_by_title.items()]
+    return "\n\n".join(map("\n".join, groups))
 
 
 def _facts_node(facts: Sequence[Fact]) -> NodeWithScore:
     text = render_facts(facts)
-    node = TextNode(
-        id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS}
-    )
+    node_id = str(uuid.uuid5(_NAMESPACE, text))
+    node = TextNode(id_=node_id, text=text, metadata={GRANULARITY_KEY: _FACTS})
     node.excluded_embed_metadata_keys = list(BOOKKEEPING_KEYS)
     node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     return carrying(node, facts[0].source.score, [fact.unit for fact in facts])
@@ -419,8 +438,7 @@ def says_nothing(text: str) -> bool:
     Tags, link labels, emphasised headings, lines that introduce a list, congratulations and "see here" say
     nothing. A unit with a number, other than a list's, always says something.
     """
-    marker = LIST_MARKER.match(text.strip())
-    text = text.strip()[marker.end() if marker else 0 :]
+    text = _MARKER.sub("", text.strip())
     bare = _MARKUP.sub(" ", readable_text(text)).strip()
     if any(map(str.isdigit, bare)):
         return False
@@ -432,35 +450,27 @@ def says_nothing(text: str) -> bool:
     return is_label and not _PREDICATE.search(bare)
 
 
-def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
-    earlier: list[tuple[frozenset[str], set[str]]] = []
+def _without_repetition(facts: Iterable[Fact]) -> list[Fact]:
+    kept: list[Fact] = []
     for fact in facts:
-        tokens = fact.tokens
-        distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
-        least = NEAR_DUPLICATE * len(tokens)
-        if not any(
-            len(tokens & other_tokens) >= least and distinctive <= other_distinctive
-            for other_tokens, other_distinctive in earlier
-        ):
-            earlier.append((tokens, distinctive))
-            yield fact
+        if not any(map(fact.repeats, kept)):
+            kept.append(fact)
+    return kept
 
 
 def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
     """Drop sentences that rank below propositions made from them, and the reverse; see `SAME_PLACE`."""
-    kept: list[Fact] = []
-    tokens_at: defaultdict[tuple[str, tuple[int, int]], defaultdict[str, set[str]]]
-    tokens_at = defaultdict(lambda: defaultdict(set))
+    kept = []
+    facts_at: defaultdict[tuple[str, Span], list[Fact]] = defaultdict(list)
     for fact in facts:
         unit = fact.unit
         if unit.span and not unit.unverified:
-            kinds = tokens_at[fact.source.node_id, unit.span]
-            stated = set().union(
-                *(tokens for kind, tokens in kinds.items() if kind != unit.granularity)
-            )
+            better = facts_at[fact.source.node_id, unit.span]
+            others = [other for other in better if other.unit.granularity != unit.granularity]
+            stated = frozenset().union(*(other.tokens for other in others))
             if len(fact.tokens & stated) >= SAME_PLACE * len(fact.tokens):
                 continue
-            kinds[unit.granularity] |= fact.tokens
+            better.append(fact)
         kept.append(fact)
     return kept
 
@@ -486,23 +496,22 @@ class _Passage:
         if self._is_unit:
             self._text = "\n".join(unit.text for unit in units_of(node))
             context = ""
-        segments = segment(self._text, context)
         blocks = find_blocks(self._text, context)
         starts = [block.start for block in blocks]
+        self._spans = [part.span for part in segment(self._text, context)]
         # the block of each sentence
-        self._blocks = [blocks[bisect_right(starts, part.start) - 1] for part in segments]
-        self._spans = [part.span for part in segments]
-        self._statements = {
-            statement.text: statement.span for statement in statements(self._text, context)
-        }
+        self._blocks = [blocks[bisect_right(starts, start) - 1] for start, _ in self._spans]
+        stated = statements(self._text, context)
+        self._statements = {statement.text: statement.span for statement in stated}
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
         """The tokens of each sentence; none for a table's header, which states nothing."""
-        return [
-            frozenset(() if block.kind == "columns" else tokenize(self._text[start:end]))
-            for block, (start, end) in zip(self._blocks, self._spans, strict=True)
-        ]
+        tokens = []
+        for block, (start, end) in zip(self._blocks, self._spans, strict=True):
+            stated = "" if block.kind == "columns" else self._text[start:end]
+            tokens.append(frozenset(tokenize(stated)))
+        return tokens
 
     def _within(self, start: int, end: int) -> frozenset[int]:
         """Return the sentences that lie in a span of the text, wholly or in part."""
@@ -516,8 +525,10 @@ class _Passage:
         the first sentence.
         """
         unit = unit.strip()
-        if not unit or not self._spans:
-            return frozenset(range(len(self._spans[:1])))
+        if not self._spans:
+            return frozenset()
+        if not unit:
+            return frozenset([0])
         if unit in self._statements:
             return self._within(*self._statements[unit])
         start = self._text.find(unit)
@@ -555,7 +566,8 @@ class _Passage:
         copy.embedding = None
         if isinstance(copy, TextNode):
             offset = copy.start_char_idx
-            copy.start_char_idx = copy.end_char_idx = None
+            copy.start_char_idx = None
+            copy.end_char_idx = None
             if offset is not None and len(runs) == 1 and self._text == self._node.get_content():
                 copy.start_char_idx = offset + runs[0][0]
                 copy.end_char_idx = offset + runs[0][1]
@@ -583,9 +595,11 @@ class _Passage:
 
 def size_of(text: str, unit: BudgetUnit) -> float:
     """Return the length of a text in words (see `count_words`), LlamaIndex's tokens, or characters."""
-    if unit == "characters":
-        return len(text)
-    return count_words(text) if unit == "words" else count_tokens(text)
+    if unit == "words":
+        return count_words(text)
+    if unit == "tokens":
+        return count_tokens(text)
+    return len(text)
 
 
 def count_words(text: str) -> float:

@@ -97,7 +97,7 @@ class _Tree:
         """Draw a node and everything below it; return its height."""
         children = self._children(node)
         place = len(self.parts)
-        if any(child.child_nodes for child in children):
+        if self._has_passages(node):
             height = self._draw_boxes(children, x, y, width)
         else:
             height = self._draw_dots(children, x, y)
@@ -105,15 +105,17 @@ class _Tree:
         return height
 
     def _children(self, node: BaseNode) -> list[BaseNode]:
-        ids = (child.node_id for child in node.child_nodes or [])
-        return [self.by_id[node_id] for node_id in ids if node_id in self.by_id]
+        links = node.child_nodes or []
+        return [self.by_id[link.node_id] for link in links if link.node_id in self.by_id]
 
     def _draw_boxes(self, children: Sequence[BaseNode], x: int, y: int, width: int) -> int:
         """Draw sections below one another, and passages in rows."""
         bottom = y + _LABEL_HEIGHT
-        are_passages = not any(self._has_passages(child) for child in children)
-        a_row = _PASSAGES_A_ROW if are_passages else 1
-        child_width = _PASSAGE_WIDTH if are_passages else width - 2 * _GAP
+        a_row = _PASSAGES_A_ROW
+        child_width = _PASSAGE_WIDTH
+        if any(map(self._has_passages, children)):
+            a_row = 1
+            child_width = width - 2 * _GAP
         for start in range(0, len(children), a_row):
             heights = [
                 self.draw(child, x + _GAP + place * (child_width + _GAP), bottom, child_width)
@@ -128,16 +130,17 @@ class _Tree:
     def _draw_dots(self, units: Sequence[BaseNode], x: int, y: int) -> int:
         for place, unit in enumerate(units):
             down, across = divmod(place, _DOTS_A_ROW)
-            self.parts.append(
-                self._dot(unit, x + 15 + _DOT_STEP * across, y + 36 + _DOT_STEP * down)
-            )
+            dot = self._dot(unit, x + 15 + _DOT_STEP * across, y + 36 + _DOT_STEP * down)
+            self.parts.append(dot)
         rows = -(-len(units) // _DOTS_A_ROW)
         return _LABEL_HEIGHT + _DOT_STEP * rows
 
     def _box(self, node: BaseNode, x: int, y: int, width: int, height: int) -> str:
         children = self._children(node)
         number = sum(child.node_id in self.matched for child in children)
-        corner = f"{number}/{len(children)}" if number else ""
+        corner = ""
+        if number:
+            corner = f"{number}/{len(children)}"
         look = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
         if node.node_id in self.returned:
             look = f'fill="{_RETURNED_COLOR}" fill-opacity=".16" stroke="{_RETURNED_COLOR}" stroke-width="3"'

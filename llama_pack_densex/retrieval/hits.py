@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -64,47 +65,31 @@ class MatchedUnit:
 
     @classmethod
     def of_record(
-        cls,
-        record: NodeRecord,
-        score: float,
-        similarity: float | None = None,
-        led_by: str = "",
+        cls, record: NodeRecord, score: float, similarity: float | None = None, led_by: str = ""
     ) -> list[MatchedUnit]:
         """Return what to show for a unit that was found: for a question, the propositions that answer it."""
-        shared: dict[str, Any] = {
-            "status": record.status,
-            "section": record.section,
-            "similarity": similarity,
-            "led_by": led_by,
-        }
+        unit = cls(
+            record.id,
+            record.text,
+            score,
+            record.granularity,
+            record.status,
+            record.section,
+            span=record.span,
+            unverified=record.unverified,
+            similarity=similarity,
+            led_by=led_by,
+        )
         if record.granularity != "question":
-            kind = record.granularity
-            return [
-                cls(
-                    record.id,
-                    record.text,
-                    score,
-                    kind,
-                    span=record.span,
-                    unverified=record.unverified,
-                    **shared,
-                )
-            ]
-        shared |= {
-            "score": score * ANSWER_SHARE,
-            "granularity": "proposition",
-            "question": record.text,
-        }
-        return [
-            cls(
-                node_id,
-                text,
-                span=None if end is None else (start, end),
-                unverified=unverified,
-                **shared,
-            )
-            for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
-        ]
+            return [unit]
+        unit = replace(
+            unit, score=score * ANSWER_SHARE, granularity="proposition", question=record.text
+        )
+        answers = []
+        for node_id, text, start, end, unverified in json.loads(record.metadata or "[]"):
+            span = None if end is None else (start, end)
+            answers.append(replace(unit, id=node_id, text=text, span=span, unverified=unverified))
+        return answers
 
 
 class PassageHit(NamedTuple):
@@ -142,14 +127,12 @@ class SearchResult:
     coverage: float = 1.0
 
 
-def rounds(search: Callable[[int], SearchResult], k: int) -> Iterator[SearchResult]:
-    """Search for `k` units, then for twice as many each time, until there are no more to find."""
-    while True:
-        result = search(k)
-        yield result
-        if result.exhausted:
-            return
-        k *= 2
+_Scored = TypeVar("_Scored")
+
+
+def best_first(scored: Iterable[_Scored]) -> list[_Scored]:
+    """Sort by score, the best first; equal ones keep their order."""
+    return sorted(scored, key=attrgetter("score"), reverse=True)
 
 
 def collapse(
@@ -170,17 +153,16 @@ def collapse(
     own = {unit.id: unit.score for unit in around}
     last = around[-1].score if around else 0.0
     share = PASSAGE_SHARE if around else 0.0
-    by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
+    by_passage = defaultdict(list)
     for unit in units:
         # not `unit.leads_to`: a search finds hundreds of units, and the property is slower
         by_passage[unit.passage_id or unit.id].append(unit)
     hits = []
     for passage_id, matched in by_passage.items():
         score = (matched[0].score + share * own.get(passage_id, last)) / (1 + share)
-        hits.append(
-            PassageHit(passage_id, score, tuple([unit for unit in matched if unit.passage_id]))
-        )
-    return tuple(sorted(hits, key=lambda hit: -hit.score))
+        below_passage = [unit for unit in matched if unit.passage_id]
+        hits.append(PassageHit(passage_id, score, tuple(below_passage)))
+    return tuple(best_first(hits))
 
 
 # A unit is marked from this share of the best one's score: in keyword search nearly every sentence matches.
@@ -195,22 +177,18 @@ class RetrievedNode(NodeWithScore):
         metadata = self.node.metadata
         text = self.node.get_content()
         units = matched_units(self.node)
-        place = str(
-            metadata.get(SECTION_KEY) or metadata.get(TITLE_KEY) or self.node.ref_doc_id or ""
-        )
-        granularity = str(metadata.get(GRANULARITY_KEY, "node"))
-        best = [unit for unit in units if unit.score >= _MARKED_SHARE * units[0].score]
-        rows = [
-            (f"{unit.score:.2f}", unit.granularity, unit.text) for unit in units[:_LISTED_UNITS]
-        ]
-        return markup.block(
-            place,
+        place = metadata.get(SECTION_KEY) or metadata.get(TITLE_KEY) or self.node.ref_doc_id or ""
+        granularity = metadata.get(GRANULARITY_KEY, "node")
+        best = [unit.span for unit in units if unit.score >= _MARKED_SHARE * units[0].score]
+        parts = [
             markup.note(f"{granularity}, score {self.get_score():.3f}"),
-            markup.passage(
-                text, spans_within(span_of(self.node), text, [unit.span for unit in best])
-            ),
-            markup.folded(f"What found it ({len(units)})", markup.table(rows)) if units else "",
-        )
+            markup.passage(text, spans_within(span_of(self.node), text, best)),
+        ]
+        if units:
+            shown = units[:_LISTED_UNITS]
+            table = markup.table([(f"{u.score:.2f}", u.granularity, u.text) for u in shown])
+            parts.append(markup.folded(f"What found it ({len(units)})", table))
+        return markup.block(str(place), *parts)
 
 
 def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) -> list[Span]:
@@ -251,13 +229,10 @@ def with_matches(
         for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity, led_by):
             first = matched.setdefault(shown.id, shown)
             if first is not shown:  # found more than once: itself, or by questions
-                score_of_both = max(first.score, shown.score)
-                matched[shown.id] = replace(
-                    first,
-                    score=score_of_both,
-                    question=first.question or shown.question,
-                )
-    return carrying(node, score, sorted(matched.values(), key=lambda unit: -unit.score))
+                best_score = max(first.score, shown.score)
+                question = first.question or shown.question
+                matched[shown.id] = replace(first, score=best_score, question=question)
+    return carrying(node, score, best_first(matched.values()))
 
 
 def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) -> NodeWithScore:
@@ -286,6 +261,8 @@ class _RetrievedMetadata(dict[str, Any]):
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:
     """Return the units that found a retrieved node, best first; none for a node from another retriever."""
-    units = node.metadata.get(MATCHED_KEY, [])
-    spans = [tuple(unit["span"]) if unit.get("span") else None for unit in units]
-    return [MatchedUnit(**{**unit, "span": span}) for unit, span in zip(units, spans, strict=True)]
+    units = []
+    for fields in node.metadata.get(MATCHED_KEY, []):
+        span = fields.get("span")
+        units.append(MatchedUnit(**{**fields, "span": span and tuple(span)}))
+    return units

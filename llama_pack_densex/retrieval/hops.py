@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,8 +17,8 @@ from llama_index.core.schema import QueryBundle
 from llama_pack_densex.index import keywords
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import FoundNode
-from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
-from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
+from llama_pack_densex.index.rows import read_rows, rows_with_ids, units_of_passages
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, best_first
 from llama_pack_densex.retrieval.lexical import rows_passing, without_asking
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
 from llama_pack_densex.text.tokens import content_words
@@ -86,8 +87,7 @@ class TwoHopSearch(UnitSearch):
         second = self._index.reading(lambda: self._second_hop(query.query_str, result.passages))
         passages = {passage.hit.passage_id: passage for passage in (*first, *second)}
         ordered = sorted(passages.values(), key=lambda passage: (-passage.hit.score, passage.rank))
-        hits = tuple(passage.hit for passage in ordered)
-        return SearchResult(hits, result.exhausted, result.coverage)
+        return replace(result, passages=tuple(passage.hit for passage in ordered))
 
     def _second_hop(self, text: str, hits: Sequence[PassageHit]) -> list[_Ranked]:
         """Return the passages that a question's hits lead to; none if it needs no second hop."""
@@ -100,15 +100,13 @@ class TwoHopSearch(UnitSearch):
         least = hits[:HEAD_PASSAGES][-1].score
         with database.reading() as connection:
             question = _Question.read(connection, tokens)
-            firsts = rows_with_ids(connection, [hit.passage_id for hit in hits[:FIRST_PASSAGES]])
-            if not firsts or question.is_answered([first.row for first in firsts]):
-                return []
-            allowed = None if passing is None else rows_passing(passing, database, connection)
+            firsts = rows_with_ids(connection, [*scores][:FIRST_PASSAGES])
             margins = {first.row: scores[first.id] - least for first in firsts}
+            if not margins or question.is_answered([*margins]):
+                return []
+            allowed = rows_passing(passing, database, connection)
             paths = _best_paths(connection, question, margins, allowed)
-            rows = {path.first for path in paths} | {path.second for path in paths}
-            ids = {row: node.id for row, node in read_rows(connection, rows).items()}
-            targets = _best_targets(paths, ids, scores, least)
+            targets = _best_targets(connection, paths, scores, least)
             return _with_units(connection, targets, question, self._granularity, hits)
 
 
@@ -253,26 +251,27 @@ def _with_all(tokens: Sequence[str], rows: Mapping[str, frozenset[int]]) -> froz
 
 
 def _best_targets(
-    paths: Sequence[Path], ids: Mapping[int, str], scores: Mapping[str, float], least: float
+    connection: sqlite3.Connection, paths: Sequence[Path], scores: Mapping[str, float], least: float
 ) -> list[Led]:
     """Return the second passages whose score rises by a path, best first.
 
     Args:
+        connection: A connection in a read transaction.
         paths: The paths that lead to them.
-        ids: The ids of all passages on the paths, by row.
         scores: The scores of the passages that the question found, by id.
         least: The initial score of passages that it did not find.
     """
-    best: dict[str, Led] = {}
+    passages = read_rows(connection, {row for path in paths for row in (path.first, path.second)})
+    targets: dict[str, Led] = {}
     for path in paths:
-        first_id = ids[path.first]
-        second_id = ids[path.second]
+        first_id = passages[path.first].id
+        second_id = passages[path.second].id
         own_score = scores.get(second_id, least)
-        score = min(own_score + path.gain, scores[first_id])
-        best_score = best[second_id].score if second_id in best else own_score
-        if score > best_score:
-            best[second_id] = Led(path.link, first_id, second_id, score)
-    return sorted(best.values(), key=lambda target: -target.score)[:LED_PASSAGES]
+        target = Led(path.link, first_id, second_id, min(own_score + path.gain, scores[first_id]))
+        best = targets.get(second_id)
+        if target.score > (own_score if best is None else best.score):
+            targets[second_id] = target
+    return best_first(targets.values())[:LED_PASSAGES]
 
 
 def _with_units(
@@ -292,102 +291,79 @@ def _with_units(
     passage_ids = {hit.passage_id for hit in best_hits}
     for target in targets:
         passage_ids |= {target.first_id, target.passage_id}
-    units = _Units(connection, passage_ids, granularity, question.weights)
-    shares = [units.share([unit]) for hit in best_hits for unit in units.of(hit.passage_id)]
-    least_share = max([LEAST_SHARE, *(share + ADDED_SHARE for share in shares)])
+    units = _read_units(connection, passage_ids, granularity)
+    weights = question.weights
+    shares = [
+        _weight_of(unit.tokens, weights) for hit in best_hits for unit in units[hit.passage_id]
+    ]
+    least_share = max(LEAST_SHARE, max(shares, default=0.0) + ADDED_SHARE)
     first = {hit.passage_id: _Ranked(rank, hit) for rank, hit in enumerate(hits)}
-    passages: list[_Ranked] = []
-    before = (
-        len(best_hits) - 1
-    )  # rank of the passage before the next second one that holds too little
+    passages = []
+    # rank of the passage before the next second one that holds too little
+    rank_before = len(best_hits) - 1
     for target in targets:
-        leading, best = units.of_path(target)
+        name = dict.fromkeys(target.link.split(" "), 1.0)
+        leading = _best_unit(units, target.first_id, name)
+        second = _best_unit(units, target.passage_id, {**weights, **name})
         new_hit = PassageHit(target.passage_id, -math.inf, ())
         own_rank, hit = first.get(target.passage_id, _Ranked(math.inf, new_hit))
         rank = first[target.first_id].rank
         score = target.score
         unit_score = target.score
-        if units.share([leading, best]) < least_share:
-            rank = min(before, len(hits) - 1)
-            before += 1
+        if _weight_of(leading.tokens | second.tokens, weights) < least_share:
+            rank = min(rank_before, len(hits) - 1)
+            rank_before += 1
             score = max(hit.score, min(score, hits[rank].score))
             unit_score = min(unit_score, IDLE_SHARE * unit_score)  # a cosine may be negative
-        matched = list(hit.units)
-        if best is not None:
-            led_by = target.first_id if leading is None else leading.id
-            matched = _with_second_unit(matched, best, unit_score, led_by)
-        hit = PassageHit(target.passage_id, score, tuple(matched))
+        led_to = second.node._replace(score=unit_score, led_by=leading.node.id)
+        hit = PassageHit(target.passage_id, score, _with_unit(hit.units, led_to))
         passages.append(_Ranked(min(own_rank, rank + 0.5), hit))
     return passages
 
 
-def _with_second_unit(
-    matched: Sequence[FoundNode], unit: NodeRow, score: float, led_by: str
-) -> list[FoundNode]:
+def _with_unit(units: tuple[FoundNode, ...], unit: FoundNode) -> tuple[FoundNode, ...]:
     """Return the units that found a passage, best first, with the one that a path led to among them."""
-    units = {node.id: node for node in matched}
-    second = FoundNode(unit.id, unit.granularity, unit.passage_id, score, led_by=led_by)
-    if unit.id in units:
-        node = units[unit.id]
-        second = node._replace(score=max(node.score, score), led_by=led_by)
-    units[unit.id] = second
-    return sorted(units.values(), key=lambda node: -node.score)
+    if unit.granularity == "passage":
+        return units
+    by_id = {own.id: own for own in units}
+    own = by_id.get(unit.id, unit)
+    by_id[unit.id] = own._replace(score=max(own.score, unit.score), led_by=unit.led_by)
+    return tuple(best_first(by_id.values()))
 
 
-class _Units:
-    """The units of some passages that are searched and state something: all but questions.
+class _Unit(NamedTuple):
+    """A unit, not yet scored, and its tokens."""
 
-    Args:
-        connection: A connection in a read transaction.
-        passage_ids: The ids of the passages.
-        granularity: The granularities that are searched.
-        weights: The weight of each word of the question.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        passage_ids: Collection[str],
-        granularity: Sequence[str],
-        weights: Mapping[str, float],
-    ) -> None:
-        self._weights = weights
-        self._by_passage: defaultdict[str, list[NodeRow]] = defaultdict(list)
-        rows = []
-        for unit in units_of_passages(connection, passage_ids):
-            if unit.granularity in granularity and unit.granularity != "question":
-                self._by_passage[unit.passage_id].append(unit)
-                rows.append(unit.row)
-        self._tokens = {
-            row: {*words.split(" ")} for row, _, words in keywords.read_words(connection, rows)
-        }
-
-    def of(self, passage_id: str) -> Sequence[NodeRow]:
-        """Return the units of a passage."""
-        return self._by_passage[passage_id]
-
-    def of_path(self, led: Led) -> tuple[NodeRow | None, NodeRow | None]:
-        """Return the unit of the first passage with most of the name, and that of the second with most of the
-        name and the question; None for a passage without units."""
-        link = dict.fromkeys(led.link.split(" "), 1.0)
-        return self._best(led.first_id, link), self._best(led.passage_id, {**self._weights, **link})
-
-    def _best(self, passage_id: str, weights: Mapping[str, float]) -> NodeRow | None:
-        """Return the unit of a passage whose words have the most weight; the first of equal ones."""
-        return max(
-            self._by_passage[passage_id],
-            key=lambda unit: _sum_of(weights, self._tokens.get(unit.row, set())),
-            default=None,
-        )
-
-    def share(self, units: Iterable[NodeRow | None]) -> float:
-        """Return the share of the question's words that some units hold together."""
-        tokens: set[str] = set()
-        for unit in units:
-            if unit is not None:
-                tokens |= self._tokens.get(unit.row, set())
-        return _sum_of(self._weights, tokens)
+    node: FoundNode
+    tokens: frozenset[str]
 
 
-def _sum_of(weights: Mapping[str, float], tokens: Collection[str]) -> float:
+def _read_units(
+    connection: sqlite3.Connection, passage_ids: Collection[str], granularity: Sequence[str]
+) -> defaultdict[str, list[_Unit]]:
+    """Return the units of passages that are searched and state something, all but questions, by passage."""
+    rows = [
+        unit
+        for unit in units_of_passages(connection, passage_ids)
+        if unit.granularity in granularity and unit.granularity != "question"
+    ]
+    words = keywords.read_words(connection, [unit.row for unit in rows])
+    tokens = {row: frozenset(of_row.split(" ")) for row, _, of_row in words}
+    units = defaultdict(list)
+    for unit in rows:
+        node = FoundNode(unit.id, unit.granularity, unit.passage_id, 0.0)
+        units[unit.passage_id].append(_Unit(node, tokens.get(unit.row, frozenset())))
+    return units
+
+
+def _best_unit(
+    units: defaultdict[str, list[_Unit]], passage_id: str, weights: Mapping[str, float]
+) -> _Unit:
+    """Return the unit of a passage whose words have the most weight, the first of equal ones; a passage
+    without units stands for itself, with no words."""
+    passage = _Unit(FoundNode(passage_id, "passage", "", 0.0), frozenset())
+    return max(units[passage_id] or [passage], key=lambda unit: _weight_of(unit.tokens, weights))
+
+
+def _weight_of(tokens: Collection[str], weights: Mapping[str, float]) -> float:
     return sum(weight for token, weight in weights.items() if token in tokens)

@@ -72,12 +72,11 @@ class KeywordSearch:
         tokens = without_asking(self.words.tokens(question))
         single = self._single_characters(tokens)
         with self.database.reading() as connection:
-            allowed = None if passing is None else rows_passing(passing, self.database, connection)
+            allowed = rows_passing(passing, self.database, connection)
             searched = [*tokens, *_pairs_with(connection, tokens, single, allowed)]
             rarities = keywords.rarities(connection, keywords.PASSAGES, searched)
-            passages, has_more = _best_passages(
-                connection, _weights(searched, rarities), k, allowed
-            )
+            weights = _weights(searched, rarities)
+            passages, has_more = _best_passages(connection, weights, k, allowed)
             if not passages:
                 return NOTHING
             units = self._matching_units(connection, searched, passages)
@@ -119,9 +118,11 @@ def without_asking(tokens: list[str]) -> list[str]:
 
 
 def rows_passing(
-    passing: Passing, database: Database, connection: sqlite3.Connection
-) -> keywords.Rows:
+    passing: Passing | None, database: Database, connection: sqlite3.Connection
+) -> keywords.Rows | None:
     """Return the rows of the passages that pass the filters, in the keyword search's database."""
+    if passing is None:
+        return None
     if passing.database is database:
         return passing.rows
     return np.array(sorted(row.row for row in rows_with_ids(connection, passing.ids)), np.int64)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,10 +27,10 @@ from llama_pack_densex.retrieval.hits import (
     MIN_FETCH,
     PassageHit,
     RetrievedNode,
+    best_first,
     carrying,
     ids_of,
     matched_units,
-    rounds,
     with_matches,
 )
 from llama_pack_densex.retrieval.search import UnitSearch
@@ -95,27 +95,24 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
 
     def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
         top_k = self._similarity_top_k
-        passages: list[NodeWithScore] = []
+        passages = []
         missing: set[str] = set()
-        for result in rounds(partial(self._units.search, query), self._fetch_k):
+        for result in self._units.rounds(query, self._fetch_k):
             hits = result.passages
             if len(hits) < top_k and not result.exhausted:
                 continue  # passages are read only once there are enough, in one batch
             passages = self._read(hits[:top_k])
-            lost = {hit.passage_id for hit in hits[:top_k]} - {
-                passage.node_id for passage in passages
-            }
+            best_ids = {hit.passage_id for hit in hits[:top_k]}
+            lost = best_ids.difference(passage.node_id for passage in passages)
             if lost:
                 missing |= lost
                 passages = self._read(hits)
             if len(passages) >= top_k:
                 break
+        passages = passages[:top_k]
         if self._verbose:
-            for passage in passages[:top_k]:
-                print_text(
-                    f"Retrieved node with id, entering: {one_line(passage.node_id)}\n", color="pink"
-                )
-        return passages[:top_k], missing
+            _print_entered(passages)
+        return passages, missing
 
     def _read(self, hits: Sequence[PassageHit]) -> list[NodeWithScore]:
         """Read the passages of the hits, with the units that found them; missing ones are left out."""
@@ -126,6 +123,13 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
             for hit in hits
             if hit.passage_id in nodes
         ]
+
+
+def _print_entered(passages: Sequence[NodeWithScore]) -> None:
+    """Print what core's RecursiveRetriever prints."""
+    for passage in passages:
+        node_id = one_line(passage.node_id)
+        print_text(f"Retrieved node with id, entering: {node_id}\n", color="pink")
 
 
 DEFAULT_RATIO_THRESH = 0.4
@@ -177,8 +181,7 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
         super().__init__(
             vector_retriever=units,  # type: ignore[arg-type]  # core calls nothing but `retrieve`
             storage_context=StorageContext.from_defaults(
-                docstore=store.docstore,
-                vector_store=store.vector_store,
+                docstore=store.docstore, vector_store=store.vector_store
             ),
             simple_ratio_thresh=simple_ratio_thresh,
             **core,
@@ -186,32 +189,28 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
 
     def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
         merger = _Merger(self._index, self._simple_ratio_thresh)
-        results: list[Merged] = []
-        for hits_so_far in rounds(partial(self._units.search, query), self._fetch_k):
+        results = []
+        for hits_so_far in self._units.rounds(query, self._fetch_k):
             results = self._arrange(hits_so_far.passages, merger)
             if len(results) >= self._similarity_top_k:
                 break
         results = results[: self._similarity_top_k]
         unit_ids = ids_of(unit for result in results for unit in result.units)
         nodes, records = self._index.read([result.node_id for result in results], unit_ids)
-        retrieved: list[NodeWithScore] = []
+        retrieved = []
         for result in results:
             if result.node_id not in nodes:
                 merger.missing.add(result.node_id)
                 continue
-            # worded as by core's AutoMergingRetriever
-            if self._verbose and result.whole and result.units:
-                print(f"> Merging {len(result.units)} nodes into parent node.")
-                print(f"> Parent node id: {one_line(result.node_id)}.")
-            retrieved.append(
-                with_matches(nodes[result.node_id], result.score, result.units, records)
-            )
+            if self._verbose and result.whole:
+                _print_merged(result)
+            node = nodes[result.node_id]
+            retrieved.append(with_matches(node, result.score, result.units, records))
         return retrieved, merger.missing
 
     def _arrange(self, hits: Sequence[PassageHit], merger: _Merger) -> list[Merged]:
         units = (unit for hit in hits for unit in hit.units if unit.granularity != "question")
-        best = sorted(units, key=lambda unit: -unit.score)[: self._fetch_k]
-        counted = {unit.id for unit in best}
+        counted = {unit.id for unit in best_first(units)[: self._fetch_k]}
         most = self._fetch_k
         # Weak passages merge nothing either, unless too few results are left without them.
         while True:
@@ -219,6 +218,13 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
             if len(results) >= self._similarity_top_k or most >= len(hits):
                 return results
             most *= 2
+
+
+def _print_merged(result: Merged) -> None:
+    """Print what core's AutoMergingRetriever prints."""
+    if result.units:
+        print(f"> Merging {len(result.units)} nodes into parent node.")
+        print(f"> Parent node id: {one_line(result.node_id)}.")
 
 
 @dataclass
@@ -293,24 +299,20 @@ def merge_units(
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
-    present = {
-        unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted
-    }
-    stating = hit.best_statement
-    if stating is not None:
-        best = hit.units[0].score
-        is_weak = stating.score < min(best, _STATING_SHARE * best)
-        is_merged = links.child_ids and _ratio(links.child_ids, present) > ratio_thresh
-        is_led_to = any(unit.led_by for unit in hit.units)
-        if not is_weak and not is_merged and not is_led_to:
-            return Merged(stating.id, links.parent_id, hit.score, hit.units, whole=False)
-    return Merged(hit.passage_id, links.parent_id, hit.score, hit.units, whole=True)
+    passage = Merged(hit.passage_id, links.parent_id, hit.score, hit.units, whole=True)
+    statement = hit.best_statement
+    if statement is None or any(unit.led_by for unit in hit.units):
+        return passage
+    best_score = hit.units[0].score
+    if statement.score < min(best_score, _STATING_SHARE * best_score):
+        return passage
+    if links.child_ids and _ratio(links.child_ids, counted) > ratio_thresh:
+        return passage
+    return replace(passage, node_id=statement.id, whole=False)
 
 
 def merge_level(
-    results: Sequence[Merged],
-    parents: Mapping[str, NodeLinks],
-    ratio_thresh: float,
+    results: Sequence[Merged], parents: dict[str, NodeLinks], ratio_thresh: float
 ) -> list[Merged]:
     """Merge base nodes one level up, into each parent with enough of its children among the results.
 
@@ -325,34 +327,34 @@ def merge_level(
     Returns:
         The new results, best first.
     """
-    groups: defaultdict[str, list[Merged]] = defaultdict(list)
+    siblings = defaultdict(list)
     for result in results:
-        groups[result.parent_id or ""].append(result)
-    merged: dict[str, Merged] = {}
-    for parent_id, group in groups.items():
-        links = parents.get(parent_id)
-        whole = {result.node_id for result in group if result.whole}
-        if links is not None and whole and _ratio(links.child_ids, whole) > ratio_thresh:
-            merged[parent_id] = _merged(parent_id, links.parent_id, group)
-    unmerged = (result for result in results if (result.parent_id or "") not in merged)
-    return sorted([*unmerged, *merged.values()], key=lambda result: -result.score)
+        if result.parent_id in parents:
+            siblings[result.parent_id].append(result)
+    merged = {}
+    for parent_id, children in siblings.items():
+        links = parents[parent_id]
+        whole = {child.node_id for child in children if child.whole}
+        if whole and _ratio(links.child_ids, whole) > ratio_thresh:
+            merged[parent_id] = _merged(parent_id, links.parent_id, children)
+    unmerged = [result for result in results if result.parent_id not in merged]
+    return best_first([*unmerged, *merged.values()])
 
 
 def _merged(node_id: str, parent_id: str | None, group: Sequence[Merged]) -> Merged:
-    units = sorted(
-        (unit for result in group for unit in result.units), key=lambda unit: -unit.score
-    )
+    units = best_first(unit for result in group for unit in result.units)
     score = max(result.score for result in group)
     return Merged(node_id, parent_id, score, tuple(units), whole=True)
 
 
-def _ratio(children: Sequence[str], present: set[str]) -> float:
+def _ratio(children: Sequence[str], found: Container[str]) -> float:
     """Return the share of a node's children that was found, gaps of one included; 1 without children."""
     if not children:
         return 1.0
-    between = zip(children, children[1:], children[2:], strict=False)
-    filled = {middle for left, middle, right in between if left in present and right in present}
-    return len((present | filled).intersection(children)) / len(children)
+    is_found = [child in found for child in children]
+    neighbours = zip(is_found, is_found[1:], is_found[2:], strict=False)
+    gaps = sum(left and right and not middle for left, middle, right in neighbours)
+    return (sum(is_found) + gaps) / len(children)
 
 
 MIN_CANDIDATES = 20
@@ -392,22 +394,19 @@ class RerankingRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = self._retriever.retrieve(query_bundle)
+        if not nodes:
+            return []
         candidates = self._candidates(nodes)
-        scored = (
-            self._reranker_of(candidates).postprocess_nodes(candidates, query_bundle)
-            if candidates
-            else []
-        )
-        return self._best(nodes, scored)
+        reranker = self._reranker_of(candidates)
+        return self._best(nodes, reranker.postprocess_nodes(candidates, query_bundle))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = await self._retriever.aretrieve(query_bundle)
+        if not nodes:
+            return []
         candidates = self._candidates(nodes)
-        scored = (
-            await self._reranker_of(candidates).apostprocess_nodes(candidates, query_bundle)
-            if candidates
-            else []
-        )
+        reranker = self._reranker_of(candidates)
+        scored = await reranker.apostprocess_nodes(candidates, query_bundle)
         return await asyncio.to_thread(self._best, nodes, scored)
 
     def _candidates(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
@@ -438,16 +437,13 @@ class RerankingRetriever(BaseRetriever):
 
     def _with_best_units(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """Return the nodes with each retrieved unit replaced by what is now the best unit of its passage."""
-        best = {node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
-        units = self._index.fetch(
-            [best_id for node_id, best_id in best.items() if best_id != node_id]
-        )
-        results = []
-        for node in nodes:
-            unit = units.get(best.get(node.node_id, ""))
-            results.append(
-                node if unit is None else carrying(unit, node.score, matched_units(node.node))
-            )
+        best_ids = {node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
+        units = self._index.fetch([best for own, best in best_ids.items() if best != own])
+        results = [*nodes]
+        for place, node in enumerate(nodes):
+            unit = units.get(best_ids.get(node.node_id, ""))
+            if unit is not None:
+                results[place] = carrying(unit, node.score, matched_units(node.node))
         return results
 
 
@@ -463,13 +459,14 @@ def _units(node: NodeWithScore) -> list[NodeWithScore]:
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
     """Return a node with its units' new scores; None if the reranker dropped all of them."""
-    units = [
+    rescored = (
         replace(unit, score=scores[unit.id])
         for unit in matched_units(node.node)
         if unit.id in scores
-    ]
-    if not units:
-        own = scores.get(node.node_id)
-        return None if own is None else RetrievedNode(node=node.node, score=own)
-    units.sort(key=lambda unit: -unit.score)
-    return carrying(node.node, units[0].score, units)
+    )
+    units = best_first(rescored)
+    if units:
+        return carrying(node.node, units[0].score, units)
+    if node.node_id in scores:
+        return RetrievedNode(node=node.node, score=scores[node.node_id])
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -84,12 +84,17 @@ class UnitSearch:
         weight = self._dense_weight(query.query_str)
         if weight == 1:
             return self.by_embedding(query, k)
+        lexical = self.by_words(query, max(k, HEAD_PASSAGES))
+        if weight != 0:
+            return self._hybrid(query, k, lexical, weight)
+        if lexical.passages:
+            return lexical
+        return self.by_embedding(query, max(k, DENSE_UNITS))
+
+    def _hybrid(
+        self, query: QueryBundle, k: int, lexical: SearchResult, weight: float | None
+    ) -> SearchResult:
         units = max(k, DENSE_UNITS)
-        passages = max(k, HEAD_PASSAGES)
-        if weight == 0:
-            lexical = self.by_words(query, passages)
-            return lexical if lexical.passages else self.by_embedding(query, units)
-        lexical = self.by_words(query, passages)
         dense = self.by_embedding(query, units)
         # the units may belong to few passages with many units each
         while len(dense.passages) < HEAD_PASSAGES and not dense.exhausted:
@@ -102,6 +107,15 @@ class UnitSearch:
         fused = fuse(dense.passages, lexical.passages, weight)
         return SearchResult(fused, dense.exhausted and lexical.exhausted)
 
+    def rounds(self, query: QueryBundle, k: int) -> Iterator[SearchResult]:
+        """Search for `k` units, then for twice as many each time, until there are no more to find."""
+        while True:
+            result = self.search(query, k)
+            yield result
+            if result.exhausted:
+                return
+            k *= 2
+
     def by_embedding(self, query: QueryBundle, k: int) -> SearchResult:
         """Find the units whose embeddings are nearest to the question's.
 
@@ -113,9 +127,7 @@ class UnitSearch:
                 return NOTHING
             model = self._index.embed_model
             assert model is not None, "dense search needs an index with an embedding model"
-            query.embedding = in_time(
-                model, lambda: model.get_agg_embedding_from_queries(_embeddable(query))
-            )
+            query.embedding = _embedding_of(query, model)
         if not math.isfinite(sum(query.embedding)):
             raise ValueError(
                 "the embedding of the question is not finite: look into the embedding model"
@@ -133,9 +145,8 @@ class UnitSearch:
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            keyword_search = KeywordSearch(
-                self._index.searched_by_words(), words, self._granularity
-            )
+            database = self._index.searched_by_words()
+            keyword_search = KeywordSearch(database, words, self._granularity)
             return keyword_search.find(query.query_str, k, passing)
 
         return self._index.reading(find)
@@ -144,9 +155,7 @@ class UnitSearch:
         """Embed a question if it will be searched by embeddings."""
         model = self._model_for(query)
         if model is not None:
-            query.embedding = in_time(
-                model, lambda: model.get_agg_embedding_from_queries(_embeddable(query))
-            )
+            query.embedding = _embedding_of(query, model)
 
     async def aembed(self, query: QueryBundle) -> None:
         """Do what `embed` does, without blocking the event loop."""
@@ -156,12 +165,11 @@ class UnitSearch:
             query.embedding = await awithin(longest_request(model), embedding)
 
     def _model_for(self, query: QueryBundle) -> BaseEmbedding | None:
-        is_needed = (
-            query.embedding is None
-            and query.embedding_strs
-            and self._dense_weight(query.query_str) != 0
-        )
-        return self._index.embed_model if is_needed else None
+        if query.embedding is not None or not query.embedding_strs:
+            return None
+        if self._dense_weight(query.query_str) == 0:
+            return None
+        return self._index.embed_model
 
     def _nearest(self, query: QueryBundle, limit: int) -> list[FoundNode]:
         of_store: dict[str, Any] = {}
@@ -180,7 +188,8 @@ class UnitSearch:
             units = self._units_among(nearest)
             nothing_left = len(nearest) < limit
             if len(units) >= k or nothing_left:
-                hits = collapse(units[:k], units if "passage" in self._granularity else ())
+                around = units if "passage" in self._granularity else []
+                hits = collapse(units[:k], around)
                 return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
             limit *= 2
 
@@ -211,15 +220,12 @@ def dense_weight(
 
     def weight(question: str) -> float | None:
         measured = list(trust.items())  # an insert in another thread may add a language
-        unsupported = {language for language, support in measured if not support.known}.difference(
-            known
-        )
+        unsupported = {language for language, support in measured if not support.known} - {*known}
         if chosen is not None or not unsupported:
             return chosen
         support = trust_in(trust, question)
-        if support is None:
-            return 0.0 if unsupported == {*trust} else None
-        return 0.0 if support.language in unsupported else None
+        languages = {*trust} if support is None else {support.language}
+        return 0.0 if languages <= unsupported else None
 
     return weight
 
@@ -310,16 +316,15 @@ def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
     its best unit that states something."""
     # BM25 is 0 for a text without any of the words
     own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
-    best_units: dict[str, float] = {}
+    best_units = {}
     for hit in hits[:HEAD_PASSAGES]:
-        if statement := hit.best_statement:
+        statement = hit.best_statement
+        if statement is not None:
             best_units[hit.passage_id] = statement.score
     if not best_units:
         return own
     of_units = relative_scores(best_units, HEAD_PASSAGES, floor=0.0)
-    return {
-        passage_id: (place + of_units.get(passage_id, 0.0)) / 2 for passage_id, place in own.items()
-    }
+    return {key: (score + of_units.get(key, 0.0)) / 2 for key, score in own.items()}
 
 
 def _fused(
@@ -333,7 +338,7 @@ def _fused(
     lexical_weight = 1.0 - dense_weight
     least_dense = min([0.0, *dense.values()])
     least_lexical = min([0.0, *lexical.values()])
-    ranks: dict[str, tuple[float, float, float]] = {}
+    ranks = {}
     for node_id in {**dense, **lexical}:
         near = dense_weight * dense.get(node_id, least_dense)
         alike = lexical_weight * lexical.get(node_id, least_lexical)
@@ -341,9 +346,12 @@ def _fused(
         score = (near if near > 0 else 0.0) + (alike if alike > 0 else 0.0)
         weight = dense_weight * (node_id in dense) + lexical_weight * (node_id in lexical)
         ranks[node_id] = (score if score < 1 else 1.0, near + alike, weight)
-    return {
-        node_id: ranks[node_id][0] for node_id in sorted(ranks, key=ranks.__getitem__, reverse=True)
-    }
+    ranked = sorted(ranks, key=ranks.__getitem__, reverse=True)
+    return {node_id: ranks[node_id][0] for node_id in ranked}
+
+
+def _embedding_of(query: QueryBundle, model: BaseEmbedding) -> list[float]:
+    return in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
 
 
 def _embeddable(query: QueryBundle) -> list[str]:

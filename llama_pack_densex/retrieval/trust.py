@@ -80,10 +80,9 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
 
 def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
     """Return the languages of an index, the one with the most passages first."""
-    languages = list(trust.values())  # an insert in another thread may add one
-    return [
-        support.language for support in sorted(languages, key=lambda support: -support.passages)
-    ]
+    # a list of its own, since an insert in another thread may add one
+    languages = sorted([*trust.values()], key=lambda support: -support.passages)
+    return [support.language for support in languages]
 
 
 class TrustMeter:
@@ -112,7 +111,7 @@ class TrustMeter:
 
     def add(self, passages: Iterable[NodeRecord]) -> None:
         """Collect passages that were indexed."""
-        by_document: defaultdict[str, list[str]] = defaultdict(list)
+        by_document = defaultdict(list)
         for passage in passages:
             text = searchable_text(passage.text)
             if has_letters(text):
@@ -210,10 +209,9 @@ def _own_language(passage: str, document: str) -> str:
     language = detect_language(passage, document)
     if language != "latin":
         return language
-    sentences = (
-        passage[part.start : part.end] for part in segment(passage) if part.kind == "sentence"
-    )
-    prose = " ".join(sentence for sentence in sentences if sentence.rstrip().endswith(_ENDS))
+    parts = [part for part in segment(passage) if part.kind == "sentence"]
+    sentences = [passage[part.start : part.end].rstrip() for part in parts]
+    prose = " ".join(sentence for sentence in sentences if sentence.endswith(_ENDS))
     of_prose = detect_language(prose)
     if of_prose not in ("", "latin"):
         return of_prose  # for example Japanese above a table of names
@@ -266,16 +264,17 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
 def _telling_sentences(passages: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Return sentences that share few words with other passages, and the positions of their own passages."""
     tokens = [frozenset(tokenize(passage)) for passage in passages]
-    telling: list[str] = []
-    places: list[int] = []
+    telling = []
+    places = []
     for place, passage in enumerate(passages):
+        others = [*tokens[:place], *tokens[place + 1 :]]
         sentences = passage_sentences(passage)
         chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
-        # the first, the middle and the last sentence
-        for sentence in (sentences[round(number)] for number in chosen):
+        for number in chosen:  # of the first, the middle and the last sentence
+            sentence = sentences[round(number)]
             own = frozenset(tokenize(sentence))
-            shared = (len(own & tokens[other]) for other in range(len(passages)) if other != place)
-            if own and all(count <= _TELLING * len(own) for count in shared):
+            most_shared = _TELLING * len(own)
+            if own and all(len(own & other) <= most_shared for other in others):
                 telling.append(sentence)
                 places.append(place)
     return telling, np.array(places, dtype=np.int64)

@@ -55,7 +55,9 @@ _PAGE = Path(__file__).parent / "page"
 
 def _whole(number: Any) -> Any:
     """Make an integer of a JSON number such as 4.0; strict validation then refuses true and "4"."""
-    return int(number) if isinstance(number, float) and number.is_integer() else number
+    if isinstance(number, float) and number.is_integer():
+        return int(number)
+    return number
 
 
 class QuestionRequest(BaseModel, extra="forbid"):
@@ -88,9 +90,7 @@ class ChatRequest(QuestionRequest):
     """The newest message of a conversation. The server stores nothing: each message brings its history."""
 
     history: list[Message] = Field(
-        [],
-        max_length=MAX_HISTORY,
-        description="Earlier messages, the oldest first.",
+        [], max_length=MAX_HISTORY, description="Earlier messages, the oldest first."
     )
 
 
@@ -224,21 +224,6 @@ def make_app(
         >>> client.post("/query", json={"question": "When did the Akashi Bridge open?"}).json()["answer"]
         'The Akashi Bridge opened in 1998.[^1]'
     """
-    if token is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
-        raise ValueError(
-            "the token must be of printable ASCII characters, without spaces around it"
-        )
-    hosts = [hosts] if isinstance(hosts, str) else hosts
-    for host in hosts:
-        if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
-            raise ValueError(
-                f"hosts: {host!r} is not a bare host name such as search.example.org, without scheme and port"
-            )
-    rate = requests_per_minute
-    if rate is None:
-        rate = 0 if token is None else _RATE_WITH_TOKEN
-    if not rate >= 0:  # also false for NaN
-        raise ValueError(f"requests_per_minute is {rate}: it must be at least 0")
     app = FastAPI(
         title="densex",
         summary="Answers and passages of an index, with the propositions that led to them.",
@@ -248,9 +233,21 @@ def make_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    app.add_middleware(Guard, token=token, hosts=hosts, rate=rate)
-    # the guard checks the token; this only documents it in the OpenAPI schema
-    security = [] if token is None else [Security(HTTPBearer(auto_error=False))]
+    security = []
+    rate = 0.0
+    if token is not None:
+        if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
+            raise ValueError(
+                "the token must be of printable ASCII characters, without spaces around it"
+            )
+        rate = _RATE_WITH_TOKEN
+        # the guard checks the token; this only documents it in the OpenAPI schema
+        security.append(Security(HTTPBearer(auto_error=False)))
+    if requests_per_minute is not None:
+        rate = requests_per_minute
+    if not rate >= 0:  # also false for NaN
+        raise ValueError(f"requests_per_minute is {rate}: it must be at least 0")
+    app.add_middleware(Guard, token=token, hosts=_checked_hosts(hosts), rate=rate)
     app.include_router(_answers_of(pack), responses=_PROBLEMS, dependencies=security)
     _add_page(
         app,
@@ -273,6 +270,17 @@ def make_app(
         return {"status": "ok"}
 
     return app
+
+
+def _checked_hosts(hosts: Collection[str] | str) -> Collection[str]:
+    if isinstance(hosts, str):
+        hosts = [hosts]
+    for host in hosts:
+        if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
+            raise ValueError(
+                f"hosts: {host!r} is not a bare host name such as search.example.org, without scheme and port"
+            )
+    return hosts
 
 
 def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
@@ -301,9 +309,7 @@ def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
         "`problem` with `detail`.",
     )
     async def chat(request: ChatRequest) -> AsyncIterator[ServerSentEvent]:
-        history = [
-            ChatMessage(role=message.role, content=message.content) for message in request.history
-        ]
+        history = [ChatMessage(**vars(message)) for message in request.history]
         try:
             with _answering():
                 engine = pack.as_chat_engine(request.top_k, chat_history=history)
@@ -326,11 +332,7 @@ def _add_page(app: FastAPI, **settings: Any) -> None:
     template = Template(
         (_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined
     )
-    settings["limits"] = {
-        "question": MAX_QUESTION,
-        "message": MAX_MESSAGE,
-        "history": MAX_HISTORY,
-    }
+    settings["limits"] = {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY}
     words = json.loads((_PAGE / "words.json").read_text("utf-8"))
     pages = {code: template.render(settings, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=_PAGE))
@@ -342,9 +344,8 @@ def _add_page(app: FastAPI, **settings: Any) -> None:
         # browsers name the preferred language first
         accepted = re.findall(r"\b[a-z]{2}\b", accept_language.lower())
         code = next((code for code in (lang, *accepted) if code in pages), "en")
-        return HTMLResponse(
-            pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"}
-        )
+        headers = {"Content-Language": code, "Vary": "Accept-Language"}
+        return HTMLResponse(pages[code], headers=headers)
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
@@ -384,7 +385,9 @@ def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], obje
         timeout_graceful_shutdown=5,
     )
     host, port = listening.getsockname()[:2]
-    tell(f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")
+    if ":" in host:
+        host = f"[{host}]"
+    tell(f"http://{host}:{port}/")
     Server(config).run(sockets=[listening])
 
 
@@ -399,16 +402,18 @@ def _answering() -> Iterator[None]:
         yield
     except Exception as error:
         failure = classify(error, secrets_in_environment())
-        is_of_index = isinstance(error, InvalidIndexError)
-        is_of_model = isinstance(error, ConnectionError) or is_of_a_model(error)
-        is_fault = failure.kind == "broken" or not (is_of_index or is_of_model)
-        reason = error if is_of_index else failure.summary
+        reason: object = failure.summary
+        status = 502
+        is_fault = failure.kind == "broken"
+        if isinstance(error, InvalidIndexError):
+            reason = error
+            status = 500
+        elif is_fault or not (isinstance(error, ConnectionError) or is_of_a_model(error)):
+            is_fault = True
+            status = 500
         logger.error("a question could not be answered: %s", reason, exc_info=is_fault)
-        status = 500 if is_of_index or is_fault else 502
-        raise HTTPException(
-            status,
-            "The question could not be answered; the server's log says why.",
-        ) from None
+        message = "The question could not be answered; the server's log says why."
+        raise HTTPException(status, message) from None
 
 
 def _complaint(error: RequestValidationError) -> str:
@@ -416,11 +421,13 @@ def _complaint(error: RequestValidationError) -> str:
     first = error.errors()[0]
     if first["loc"] == ("body",):
         return "The body has to be a JSON object, sent with Content-Type: application/json."
-    # for invalid JSON, the rest of the location is an offset in the text
-    path = () if first["type"] == "json_invalid" else first["loc"][1:]
+    path = first["loc"][1:]
     fields = {*ChatRequest.model_fields, *Message.model_fields}
     where = ".".join(str(part) for part in path if isinstance(part, int) or part in fields)
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+    # for invalid JSON, the rest of the location is an offset in the text
+    if not where or first["type"] == "json_invalid":
+        return str(first["msg"])
+    return f"{where}: {first['msg']}"
 
 
 def _answer(text: str, metadata: Mapping[str, Any], nodes: list[NodeWithScore]) -> Answer:

@@ -135,9 +135,8 @@ class Guard:
         wait = self._rate.wait(address)
         if wait:
             return HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
-        if not (
-            _PUBLIC.fullmatch(scope["path"]) or self._has_token(headers.get("authorization", ""))
-        ):
+        is_public = _PUBLIC.fullmatch(scope["path"])
+        if not (is_public or self._has_token(headers.get("authorization", ""))):
             scheme = {"WWW-Authenticate": "Bearer"}
             return HTTPException(401, "The request needs the server's token.", scheme)
         if self._active >= _MOST_ACTIVE:

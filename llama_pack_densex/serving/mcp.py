@@ -142,8 +142,9 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
             raise ToolError("the question is blank: write what is to be found")
         with _reading():
             hits = pack.retrieve(question, top_k)
-        passages = [_shown(hit, len(hits)) for hit in hits]
-        return Passages(passages=passages, note="" if passages else _NOTHING)
+        if not hits:
+            return Passages(passages=[], note=_NOTHING)
+        return Passages(passages=[_shown(hit, len(hits)) for hit in hits])
 
     def read_passage(
         id: Annotated[str, Field(max_length=1_000)],
@@ -163,23 +164,20 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
             passage = _find_passage(pack, id)
             nodes = [passage]
             for _ in range(neighbours):
-                nodes = [
-                    *_linked(pack, nodes[0].prev_node),
-                    *nodes,
-                    *_linked(pack, nodes[-1].next_node),
-                ]
+                above = _linked(pack, nodes[0].prev_node)
+                below = _linked(pack, nodes[-1].next_node)
+                nodes = [*above, *nodes, *below]
         size = len(passage.get_content())
         if offset and offset >= size:
             raise ToolError(f"the passage has {size} characters: offset must be less")
         passages = []
         for node in nodes:
-            begin = offset if node is passage else 0
-            passages.append(_shown(NodeWithScore(node=node), len(nodes), begin))
+            start = offset if node is passage else 0
+            passages.append(_shown(NodeWithScore(node=node), len(nodes), start))
         return Passages(passages=passages)
 
     def list_documents(
-        start: Annotated[int, Field(ge=0)] = 0,
-        limit: Annotated[int, Field(ge=1, le=100)] = 50,
+        start: Annotated[int, Field(ge=0)] = 0, limit: Annotated[int, Field(ge=1, le=100)] = 50
     ) -> Documents:
         """List the documents in the order of their ids. With such an id, read_passage reads from the
         beginning.
@@ -231,7 +229,9 @@ def _find_passage(pack: DenseXRetrievalPack, id: str) -> BaseNode:
 
 
 def _linked(pack: DenseXRetrievalPack, node: RelatedNodeInfo | None) -> list[BaseNode]:
-    return [] if node is None else list(pack.get_nodes([node.node_id]).values())
+    if node is None:
+        return []
+    return [*pack.get_nodes([node.node_id]).values()]
 
 
 def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
@@ -239,13 +239,16 @@ def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
     source = Source.of(1, hit)
     node = hit.node
     end = min(offset + _MAX_TEXT // number, len(source.text))
+    span = None
+    if source.span is not None:
+        span = (source.span[0] + offset, source.span[0] + end)
     names = {name: getattr(source, name)[:_MAX_NAME] for name in ("title", "section", "page")}
     return Passage(
         id=source.node_id,
         document=source.document,
         **names,
         context=source.context[-_MAX_CONTEXT:],
-        span=source.span and (source.span[0] + offset, source.span[0] + end),
+        span=span,
         text=source.text[offset:end],
         next_offset=end if end < len(source.text) else None,
         propositions=[
