@@ -68,7 +68,8 @@ def test_every_kind_of_file_that_has_a_reader_is_found_in_a_folder(tmp_path: Pat
     for kind in kinds:
         write(tmp_path / f"notes{kind}")
     files = find_files([tmp_path])
-    assert {path.suffix for path in files.files} == kinds - {".csv", ".tsv", ".ipynb"}
+    data = {".csv", ".tsv", ".ipynb", ".json", ".jsonl", ".ndjson", ".yaml", ".yml"}
+    assert {path.suffix for path in files.files} == kinds - data
 
 
 HEADINGS = {".rst": "茶 Tea\n======", ".adoc": "= 茶 Tea", ".asciidoc": "= 茶 Tea"}
@@ -462,7 +463,7 @@ def test_a_title_above_a_table_file_is_a_line_whatever_commas_it_has(
 def test_rows_without_names_are_lines(tea: str, coffee: str, tmp_path: Path) -> None:
     rows = f"Tea,{tea}\nCoffee,{coffee}\n"
     text = read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text
-    assert text == f"Tea {tea}\n\nCoffee {coffee}"
+    assert text == f"Tea {tea}\n\n\nCoffee {coffee}"
 
 
 def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(
@@ -1789,6 +1790,18 @@ def test_what_is_no_text_is_an_error_that_names_the_file(
         ),
         ("b.yaml", "# seconds\nttl: 60\n", ["# seconds\nttl: 60\n"]),
         ("b.json", "// no JSON\n{}\n", ["// no JSON\n{}\n"]),
+        ("c.json", "[]", [""]),
+        (
+            "c.yaml",
+            f"openapi: 3.0.1\ninfo:\n  title: Pets\n  license: {{name: {'x' * 900}}}\n",
+            [
+                record(("openapi", "3.0.1")),
+                "# info",
+                record(("title", "Pets")),
+                "## license",
+                record(("name", "x" * 900)),
+            ],
+        ),
     ],
 )
 def test_objects_of_data_are_records_below_the_names_of_what_they_are_in(
@@ -2821,16 +2834,16 @@ def test_cells_that_go_on_below_are_whole(tmp_path: Path) -> None:
 def test_a_table_that_goes_on_over_pages_has_its_names_on_each(tmp_path: Path) -> None:
     columns = [72, 200, 300]
     pages = [
-        [["Name", "Town"], ["Ann", "Kobe"]],
-        [["Bob", "Naha"], ["Cy", "Otaru"]],
-        [["Dan", "Kobe"], ["Ed", "Ise"]],
+        [["Guest", "Visits"], ["Ann", "7"]],
+        [["Bob", "often"], ["Cy", "never"]],
+        [["Dan", "rarely"], ["Ed", "12"]],
     ]
     drawings = [table_drawing(rows, columns, top=742, style="ruled") for rows in pages]
     data = pdf_bytes(["", "", ""], drawings=drawings)
     pytest.importorskip("pypdfium2")
     texts = [page.text for page in read_file(write(tmp_path / "a.pdf", data), "a.pdf")]
-    names = "| Name | Town |\n| --- | --- |\n"
-    rows = ["| Ann | Kobe |", "| Bob | Naha |\n| Cy | Otaru |", "| Dan | Kobe |\n| Ed | Ise |"]
+    names = "| Guest | Visits |\n| --- | --- |\n"
+    rows = ["| Ann | 7 |", "| Bob | often |\n| Cy | never |", "| Dan | rarely |\n| Ed | 12 |"]
     assert texts == [names + row for row in rows]
 
 
