@@ -109,12 +109,14 @@ def _pieces(line: Line, separator: re.Pattern[str]) -> tuple[str, ...]:
 def _spans(line: Line, pieces: Sequence[str]) -> list[Span]:
     """Return the columns of a terminal that the pieces of a line take up."""
     spans: list[Span] = []
+    column = line_width(line.indent)
     place = 0
     for piece in pieces:
-        place = line.text.find(piece, place)
-        start = line_width(line.indent + line.text[:place])
-        spans.append((start, start + line_width(piece)))
-        place += len(piece)
+        start = line.text.find(piece, place)
+        column += line_width(line.text[place:start])
+        spans.append((column, column + line_width(piece)))
+        column = spans[-1][1]
+        place = start + len(piece)
     return spans
 
 
