@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import locale
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -26,10 +27,12 @@ _WHATWG = {  # labels, and the encodings that pages with them are in, as browser
 }  # fmt: skip
 _SAMPLE = 10_000  # bytes by which an encoding is detected
 _BINARY = 8192  # bytes that are checked for NUL before a large file is read
-_NO_TEXT = (
-    "is not text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB "
-    "can be read; convert it, or leave it out"
-)
+# the formats of other office programs, and those of the files that are made of them
+_CONVERSIONS = {
+    ".doc .odt .rtf .wpd": "docx",
+    ".xls .xlsb .ods": "xlsx",
+    ".ppt .pps .odp": "pptx",
+}
 _UNKNOWN = "is text in an unknown encoding: convert it to UTF-8, or leave it out"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BEYOND = re.compile(r"[^\x00-\x7f]")
@@ -271,9 +274,22 @@ def read_bytes(file: Path) -> bytes:
     """
     with file.open("rb") as opened:
         data = opened.read(_BINARY)
-        if b"\0" in data and not data.startswith(_UTF_16):
-            raise UnreadableFileError(file, _NO_TEXT)
+        is_binary = b"\0" in data and not data.startswith(_UTF_16)
+        if is_binary or data.startswith(b"{\\rtf"):
+            raise _not_text(file)
         return data + opened.read()
+
+
+def _not_text(file: Path) -> UnreadableFileError:
+    suffix = file.suffix.lower()
+    formats = (name for suffixes, name in _CONVERSIONS.items() if suffix in suffixes.split())
+    target = next(formats, "")
+    if target:
+        command = f"soffice --headless --convert-to {target} {shlex.quote(file.name)}"
+        return UnreadableFileError(file, f"is not text: convert it with LibreOffice: {command}")
+    readable = "text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB"
+    reason = f"is not text: only {readable} can be read; convert it, or leave it out"
+    return UnreadableFileError(file, reason)
 
 
 def decode_file(file: Path, data: bytes | None = None, declared: str | None = None) -> str:
@@ -300,7 +316,7 @@ def decode_file(file: Path, data: bytes | None = None, declared: str | None = No
             "%s names no encoding and was read as %s, which is a guess: %s", file, guessed, advice
         )
     if "\0" in text:
-        raise UnreadableFileError(file, _NO_TEXT)
+        raise _not_text(file)
     if "\ufffd" in text and "\ufffd".encode() not in data:
         logger.warning(
             '%s has bytes that are invalid in its encoding: "\ufffd" stands for them', file

@@ -10,6 +10,7 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
 from operator import attrgetter
@@ -27,8 +28,8 @@ from llama_pack_densex.reading.tables import (
     rows_with_text,
     runs,
 )
+from llama_pack_densex.text.column_names import is_figure
 from llama_pack_densex.text.tokens import LEADER, on_one_line, words
-from llama_pack_densex.text.typed_tables import is_figure
 
 # Marks of hyphenation, characters from broken fonts, and spaces after a currency sign.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
@@ -80,7 +81,9 @@ class PdfTable(NamedTuple):
         if self.edges != upper.edges and not has_same_columns:
             return self
         _, depth = read_header(upper.grid)
-        return self._replace(grid=upper.grid[:depth] + self.grid)
+        names = {cell: replace(cell, is_name=True) for cell in chain(*upper.grid[:depth])}
+        header = [[names[cell] for cell in row] for row in upper.grid[:depth]]
+        return self._replace(grid=header + self.grid)
 
 
 def find_tables(

@@ -27,9 +27,8 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?
 def read_text(file: Path) -> Iterator[Part]:
     """Yield a file's text, with its front matter as metadata."""
     text = decode_file(file)
-    if text.startswith("{\\rtf") or file.suffix.lower() == ".mbox":
-        reason = "is RTF or a mailbox, which cannot be read: save it as .docx, .eml or text"
-        raise UnreadableFileError(file, reason)
+    if file.suffix.lower() == ".mbox":
+        raise UnreadableFileError(file, "is a mailbox: save its messages as .eml files")
     front = _FRONT_MATTER.match(text)
     metadata = _front_matter(file, front[1]) if front else None
     if front and metadata is not None:

@@ -26,6 +26,8 @@ READERS = {
     ".pptx .pptm .ppsx .ppsm .potx .potm": "slides.read_slides",
     ".xlsx .xlsm .xltx .xltm": "sheets.read_workbook",
     ".csv .tsv": "sheets.read_csv",
+    ".json .jsonl .ndjson": "data.read_json",
+    ".yaml .yml": "data.read_yaml",
     ".eml .mht .mhtml": "plain.read_mail",
     ".srt .vtt": "plain.read_subtitles",
     ".ipynb": "plain.read_notebook",
@@ -56,7 +58,7 @@ def read_files(files: FoundFiles) -> Iterator[Document]:
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
-    """Read a file: text, Markdown, HTML, PDF, CSV, Office files, EPUB, mail.
+    """Read a file: text, Markdown, HTML, PDF, CSV, JSON, YAML, Office files, EPUB, mail.
 
     Args:
         path: The file.

@@ -7,7 +7,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import chain, pairwise
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from statistics import mode
@@ -21,6 +21,7 @@ from llama_pack_densex.reading.tables import (
     Grid,
     Places,
     Row,
+    cell_texts,
     cells_of,
     read_header,
     record,
@@ -29,10 +30,10 @@ from llama_pack_densex.reading.tables import (
     runs,
     take_form,
 )
+from llama_pack_densex.text.column_names import has_names, is_figure
 from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
-from llama_pack_densex.text.typed_tables import is_figure
 
 logger = plain_logger(__name__)
 
@@ -51,10 +52,6 @@ def read_csv(file: Path) -> Iterator[Part]:
     delimiter = named[1] if named else _delimiter(text)
     table = _csv_table(text, delimiter)
     titles = _count_titles(table)
-    if _has_no_names(table[titles:]):
-        lines = (" ".join(filter(None, row)) for row in table)
-        yield Part("\n\n".join(filter(None, lines)))
-        return
     places: Places = {}
     for y, row in enumerate(table):
         for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
@@ -124,38 +121,6 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     names, *rows = table[first:]
     are_names = not any(map(is_figure, names))
     return first if are_names and any(map(is_figure, chain(*rows))) else 0
-
-
-_AMOUNT = re.compile(r"\d+(?:\.\d+)?")
-_PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", but not 9:00
-
-
-def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row is data: it has amounts where the other rows have them, or "name: value".
-
-    Consecutive numbers (1, 2, 3) are names of columns.
-    """
-    first, *rows = [row for row in table if any(row)] or [[]]
-    rows = [row for row in rows if len(row) == len(first)]
-    if not rows:
-        return False
-    return all(map(_PAIR.search, filter(None, first))) or _has_amounts(first, rows)
-
-
-def _has_amounts(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    # the first number of a date or a version
-    amounts = [float(_AMOUNT.findall(text)[0]) for text in filter(is_figure, first)]
-    if not amounts or _count_on(amounts):
-        return False
-    if len(first) == 2 and is_figure(first[1]):
-        return True
-    columns = [[*filter(None, column)] for column in zip(first, *rows, strict=True)]
-    return any(is_figure(column[0]) and all(map(is_figure, column)) for column in columns if column)
-
-
-def _count_on(numbers: Sequence[float]) -> bool:
-    steps = {later - earlier for earlier, later in pairwise(numbers)}
-    return steps == {1} or (len(steps) == 1 and len(numbers) > 2)
 
 
 def read_workbook(file: Path) -> Iterator[Part]:
@@ -487,7 +452,7 @@ def _are_values(rows: Grid) -> bool:
     """Return whether the first row already has values, not names of columns."""
     if all(cell.is_name for cell in cells_of(rows[0])):
         return False
-    return _has_no_names([[cell.text for cell in row] for row in rows])
+    return not has_names(cell_texts(rows), otherwise=True)
 
 
 def _has_digit(cell: Cell) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
 from typing import TypeVar
 
+from llama_pack_densex.text.column_names import has_names, is_figure
 from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
-from llama_pack_densex.text.typed_tables import is_figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +126,11 @@ def row_texts(row: Row) -> list[str]:
     return [label.text, *("" if cell is label else cell.text for cell in values)]
 
 
+def cell_texts(grid: Grid) -> list[list[str]]:
+    """Return the text of each cell."""
+    return [[cell.text for cell in row] for row in grid]
+
+
 # Markdown
 
 
@@ -145,8 +150,19 @@ def to_markdown(grid: Grid) -> str:
         if is_line:
             blocks += dict.fromkeys(row[0].text for row in body)
         elif body or header == table:
-            blocks.append(pipe_table(names, with_labels([*map(row_texts, body)])))
+            rows_below = with_labels([*map(row_texts, body)])
+            blocks.append(pipe_table(names, rows_below) if any(names) else _nameless(rows_below))
     return "\n\n".join([*blocks, *blocks_below])
+
+
+def _nameless(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows without names of columns: two cells as "name: value" in a list, since a table of two
+    columns without names would be one record.
+    """
+    if len(rows[0]) != 2:
+        return pipe_table([""] * len(rows[0]), rows)
+    pairs = ((name.rstrip(":： "), value) for name, value in rows)
+    return "\n".join(f"- {': '.join(filter(None, pair))}" for pair in pairs)
 
 
 def _headings(grid: Grid, header: Grid) -> Grid:
@@ -196,8 +212,7 @@ def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
     marked = len(list(takewhile(_is_marked, grid)))
     if marked == len(grid):
         marked = 1
-    has_values = grid[0][0].is_name or _has_figures(grid[0])
-    header = grid[: max(least, marked or int(not has_values))]
+    header = grid[: max(least, marked or int(_has_names(grid)))]
     while 0 < len(header) < len(grid) - 1:
         row, *below = grid[len(header) :]
         header[-1] = _with_groups(header[-1], row)
@@ -207,6 +222,15 @@ def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
     columns = [[row[x].text for row in header] for x in range(len(grid[0]))]
     names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
     return names, len(header)
+
+
+def _has_names(grid: Grid) -> bool:
+    """Return whether the first row of a table names columns, or their groups above a row that does."""
+    first, *below = grid
+    if first[0].is_name:
+        return False
+    has_groups = len(cells_of(first)) < sum(bool(cell.text) for cell in first)
+    return has_names(cell_texts(grid)) or (has_groups and has_names(cell_texts(below)))
 
 
 def _is_marked(row: Row) -> bool:

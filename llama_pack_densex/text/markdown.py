@@ -16,6 +16,7 @@ from itertools import chain, pairwise, takewhile, zip_longest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from llama_pack_densex.text.column_names import has_names
 from llama_pack_densex.text.containers import closes_fence, fence_of, find_containers
 from llama_pack_densex.text.layout import Block, Element, Line, Lines, lines_from
 from llama_pack_densex.text.links import DATA_URI, searchable_text
@@ -444,7 +445,7 @@ def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
         return ()
     grid = _html_grid(rows)
-    header = list(takewhile(_is_header, rows))
+    header = [*takewhile(_is_header, rows)] or rows[: int(has_names(grid))]
     columns = zip(*grid[: len(header)], strict=True)
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in columns)
     blocks = [Block(start, header[-1].end(), "columns", names=names)] if header else []
@@ -489,7 +490,8 @@ _LEAST_BLANK = 0.2  # of the cells of a column with labels of groups
 
 
 def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the rows of a table with the labels of groups repeated in the blank cells below them.
+    """Return the rows of a table with the labels of groups repeated in the blank cells below them, and what
+    is above ditto marks in place of these.
 
     Labels are in the first columns (or behind one that counts the rows), distinct, and with blank cells
     between them. Totals, and rows that only begin further right, are in no group.
@@ -498,6 +500,7 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         >>> with_labels([["East", "Tea", "5"], ["", "Milk", "3"], ["West", "Tea", "4"]])
         [['East', 'Tea', '5'], ['East', 'Milk', '3'], ['West', 'Tea', '4']]
     """
+    rows = _without_dittos(rows)
     filled = [[*row] for row in rows]
     columns = [*zip(*rows, strict=False)]
     first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
@@ -508,6 +511,18 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [
         new if any(old[first : end + 1]) else [*old] for old, new in zip(rows, filled, strict=True)
     ]
+
+
+_DITTO = re.compile(r"〃|仝|同上|\"|''|,,|ditto|dito|idem|(?:same )?as above", re.IGNORECASE)
+
+
+def _without_dittos(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    filled = [[*row] for row in rows]
+    for above, row in pairwise(filled):
+        for x, (upper, cell) in enumerate(zip(above, row, strict=False)):
+            if _DITTO.fullmatch(cell):
+                row[x] = upper
+    return filled
 
 
 def _repeat_labels(rows: Sequence[list[str]], first: int, column: int) -> None:

@@ -178,11 +178,11 @@ _LONG_LINE = 60  # columns: a heading of this length has a blank line below it
 def _is_unfinished(line: str) -> bool:
     """Return whether a sentence, or an entry of a table of contents, continues below a line."""
     ends = _ends_with(line, STOPS + ":：0123456789")
-    return not ends and _width(line) >= _FULL_LINE and not LIST_MARKER.match(line)
+    return not ends and line_width(line) >= _FULL_LINE and not LIST_MARKER.match(line)
 
 
 def _is_unfinished_above(line: Line, below: Line) -> bool:
-    return _width(line.text) >= _LONG_LINE or len(below.indent) > len(line.indent) + 1
+    return line_width(line.text) >= _LONG_LINE or len(below.indent) > len(line.indent) + 1
 
 
 def underlined(above: str, text: str, below: str) -> str:
@@ -201,7 +201,7 @@ def underlined(above: str, text: str, below: str) -> str:
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
     """Return whether a line and its underline form a reStructuredText title."""
     is_alone = not above or RULE.fullmatch(above) is not None
-    is_as_long = 0 <= len(below) - _width(text) <= _LONGER
+    is_as_long = 0 <= len(below) - line_width(text) <= _LONGER
     return is_alone and is_as_long and text[-1] not in ":："
 
 
@@ -250,7 +250,7 @@ def join_wrapped(
         item_starts: The numbers of lines that are known to begin a list item.
         continued: The numbers of lines that are known to continue the line above.
     """
-    widths = sorted(_width(line.text) for line in run)
+    widths = sorted(line_width(line.text) for line in run)
     is_page = len(run) >= _PAGE
     # the longest line of a page may be a table row or a long URL
     margin = widths[-2] if is_page else widths[-1]
@@ -311,7 +311,7 @@ class _LineBreak:
     letter: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.width = _width(self.above.text)
+        self.width = line_width(self.above.text)
         first = _FIRST_LETTER.match(self.below.text)
         self.letter = first[1] if first else "-"
 
@@ -438,7 +438,7 @@ def _is_at_margin(line_break: _LineBreak) -> bool:
     if width >= _LEAST_BEHIND_OPEN_ENDING and _OPEN_ENDING.search(line_break.above.text[-10:]):
         return True
     next_word = line_break.below.text.split(maxsplit=1)[0]
-    reach = width + 1 + _width(next_word[:_LONGEST_WORD])
+    reach = width + 1 + line_width(next_word[:_LONGEST_WORD])
     is_full = reach > _LEAST_SHARE_WITH_NEXT_WORD * line_break.margin
     return line_break.is_prose and is_full and _LEAST_AT_MARGIN <= width <= WIDEST_WRAP
 
@@ -451,7 +451,7 @@ def _ends_with(line: str, characters: str) -> bool:
 _FIRST_LETTER = re.compile(r"[^\w\s]{0,4}\s?[^\w\s]{0,2}_{0,2}([^\W_])")
 
 
-def _width(line: str) -> int:
+def line_width(line: str) -> int:
     """Return the columns that a line takes on a terminal; wide characters after the first 200 count
     as one column.
     """

@@ -7,29 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from llama_pack_densex.text.layout import Block, Element, Line, Lines, lines_from
+from llama_pack_densex.text.column_names import has_names, is_figure, is_value
+from llama_pack_densex.text.layout import Block, Element, Line, Lines, Span, lines_from
 from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.markdown import with_labels
+from llama_pack_densex.text.plain import line_width
 
-_SEPARATORS = (
-    re.compile(r"(?<!\\)[|｜│┃║]"),
-    re.compile(r"\t"),
-    re.compile(r"(?<![.!?:;,])[ \u3000]{2,}"),  # some put two spaces between sentences
-)
+_SPACES = re.compile(r"(?<![.!?:;,])[ \u3000]{2,}")  # some put two spaces between sentences
+_SEPARATORS = (re.compile(r"(?<!\\)[|｜│┃║]"), re.compile(r"\t"), _SPACES)
 _OUTER_BAR = re.compile(r"^[|｜│┃║]|(?<!\\)[|｜│┃║]$")
 _RULE = re.compile(r"[-=+|:\s\u2500-\u257f]+")
 _DASHES = re.compile(r"[-=─━═]+")
 _LINES_COMPARED = 20
-_LEAST_FIGURES = 2  # in columns of figures, so that the first row counts as their names
-
-_FIGURE = re.compile(
-    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?[¹²³⁰-⁹]*"
-)
-_YEAR = re.compile(r"(?:19|20)\d\d")
-
-
-def is_figure(text: str) -> bool:
-    """Return whether a text is a number, perhaps with a unit, but not a year, which may name a column."""
-    return bool(_FIGURE.fullmatch(text)) and not _YEAR.fullmatch(text)
+_LEAST_VALUES = 2  # behind the first column, so that aligned text counts as a table
 
 
 @dataclass(frozen=True)
@@ -54,15 +44,15 @@ class _Row:
 def typed_table(lines: Lines, place: int) -> Element | None:
     """Return the table that begins at a line; None unless its first row names its columns.
 
-    The first row does if it alone has a rule below it (as psql and MySQL print tables), or if it has no
-    figures and one of the columns below it has nothing else. It names them again where it is repeated.
+    The first row does if it alone has a rule below it (as psql and MySQL print tables), or if its cells tell
+    (`has_names`). It names them again where it is repeated.
 
     Args:
         lines: The lines of a text.
         place: The index of the line.
     """
     for separator in _SEPARATORS:
-        if _has_names([*_rows(lines, place, separator, _LINES_COMPARED)]):
+        if _is_table([*_rows(lines, place, separator, _LINES_COMPARED)]):
             return _table([*_rows(lines, place, separator)])
     return None
 
@@ -80,15 +70,19 @@ def _rows(
     """
     start = lines[place].start
     row: _Row | None = None
-    columns = 0
+    columns: list[Span] = []
     for line in islice(lines_from(lines, place), most):
-        if _is_rule(line.text):
+        if _is_rule(line.text, is_below=row is not None):
             if row is not None:
                 row = replace(row, end=line.end, after=line.number + 1, is_ruled=True)
             continue
-        cells = _cells(line, separator)
-        columns = columns or len(cells)
-        if not 1 < len(cells) <= columns:
+        pieces = _pieces(line, separator)
+        columns = columns or _spans(line, pieces)
+        cells = pieces if separator is not _SPACES else _placed(line, pieces, columns)
+        if row is not None and _is_wrap(cells) and separator is _SPACES:
+            row = _joined(row, line, cells)
+            continue
+        if not 1 < len(pieces) <= len(columns):
             break
         if row is not None:
             yield row
@@ -98,11 +92,13 @@ def _rows(
         yield row
 
 
-def _is_rule(text: str) -> bool:
-    return len(_DASHES.findall(text)) > 1 and _RULE.fullmatch(text) is not None
+def _is_rule(text: str, is_below: bool) -> bool:
+    """Return whether a line is a rule between rows; below a row, it may be one for all columns."""
+    least = 1 if is_below else 2
+    return len(_DASHES.findall(text)) >= least and _RULE.fullmatch(text) is not None
 
 
-def _cells(line: Line, separator: re.Pattern[str]) -> tuple[str, ...]:
+def _pieces(line: Line, separator: re.Pattern[str]) -> tuple[str, ...]:
     # a tab before the first name belongs to the table
     text = line.indent.replace(" ", "") + line.text
     if not separator.search(text):
@@ -110,36 +106,64 @@ def _cells(line: Line, separator: re.Pattern[str]) -> tuple[str, ...]:
     return tuple(map(str.strip, separator.split(_OUTER_BAR.sub("", text))))
 
 
-def _has_names(rows: Sequence[_Row]) -> bool:
+def _spans(line: Line, pieces: Sequence[str]) -> list[Span]:
+    """Return the columns of a terminal that the pieces of a line take up."""
+    spans: list[Span] = []
+    column = line_width(line.indent)
+    place = 0
+    for piece in pieces:
+        start = line.text.find(piece, place)
+        column += line_width(line.text[place:start])
+        spans.append((column, column + line_width(piece)))
+        column = spans[-1][1]
+        place = start + len(piece)
+    return spans
+
+
+def _placed(line: Line, pieces: Sequence[str], columns: Sequence[Span]) -> tuple[str, ...]:
+    """Return pieces that are fewer than the columns as cells: each below the first name that it is under, or
+    else that is nearest.
+    """
+    if len(pieces) >= len(columns):
+        return tuple(pieces)
+    cells = [""] * len(columns)
+    for piece, (start, end) in zip(pieces, _spans(line, pieces), strict=True):
+        gaps = [max(left - end, start - right, 0) for left, right in columns]
+        nearest = gaps.index(min(gaps))
+        cells[nearest] = f"{cells[nearest]} {piece}".strip()
+    return tuple(cells)
+
+
+def _is_wrap(cells: Sequence[str]) -> bool:
+    """Return whether a line only has text that goes on from the row above it, behind its first cell."""
+    label, *values = cells
+    texts = [*filter(None, values)]
+    are_texts = not any(map(is_figure, texts))
+    are_ends = len(texts) == 1 or (texts and all(text[0].islower() for text in texts))
+    return bool(not label and are_texts and are_ends)
+
+
+def _joined(row: _Row, line: Line, cells: Sequence[str]) -> _Row:
+    joined = (f"{above} {cell}".strip() for above, cell in zip(row.cells, cells, strict=True))
+    return replace(row, end=line.end, after=line.number + 1, cells=tuple(joined))
+
+
+def _is_table(rows: Sequence[_Row]) -> bool:
     if len(rows) < 2:
         return False
     first, *below = rows
-    label, *names = first.cells
-    if label.endswith((":", "：")) or not all(map(_may_name_a_column, names)):
-        return False
     if first.is_ruled:
-        return not any(row.is_ruled for row in below[:-1])
-    columns = [_figures(column, name, below) for column, name in enumerate(names, 1)]
-    return sum(map(len, columns)) >= _LEAST_FIGURES
-
-
-def _may_name_a_column(text: str) -> bool:
-    has_letter = any(map(str.isalpha, text))
-    return (has_letter and not is_figure(text)) or _YEAR.search(text) is not None
-
-
-def _figures(column: int, name: str, rows: Sequence[_Row]) -> list[str]:
-    """Return the figures of a column; none if it has other text, except its name where that is repeated."""
-    cells = [row.cells[column] for row in rows if column < len(row.cells)]
-    written = [cell for cell in cells if cell != name and any(map(str.isalnum, cell))]
-    return written if all(map(is_figure, written)) else []
+        return not any(map(is_figure, first.cells)) and not any(row.is_ruled for row in below[:-1])
+    values = [cell for row in below for cell in row.cells[1:] if cell and is_value(cell)]
+    return len(values) >= _LEAST_VALUES and has_names([row.cells for row in rows])
 
 
 def _table(rows: Sequence[_Row]) -> Element:
     names: tuple[str, ...] = ()
     blocks: list[Block] = []
-    for row in rows:
-        cells = tuple(" ".join(searchable_text(cell).split()) for cell in row.cells)
+    texts = [[" ".join(searchable_text(cell).split()) for cell in row.cells] for row in rows]
+    for row, text in zip(rows, with_labels(texts), strict=True):
+        cells = tuple(text)
         if not names or cells[1:] == names[1:]:
             names = cells
             blocks.append(Block(row.start, row.end, "columns", names=names))

@@ -214,6 +214,10 @@ def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
             ["East|Tea|5", "|Milk|3", "West|Tea|4", "||12"],
             ["East|Tea|5", "East|Milk|3", "West|Tea|4", "||12"],
         ),
+        (
+            ["P1|yearly|Weber", "P2|〃|同上", "P3|same as above|Kunz"],
+            ["P1|yearly|Weber", "P2|yearly|Weber", "P3|yearly|Kunz"],
+        ),
         *([rows, rows] for rows in (["x|Tea|5", "|Milk|3", "x|Cake|4"], ["Tea|5", "Ham|3", "|8"])),
     ],
 )

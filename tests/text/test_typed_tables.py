@@ -63,6 +63,26 @@ def test_each_row_has_the_names_of_its_columns(table: str) -> None:
             ],
             id="a column without a name, cells without a value",
         ),
+        pytest.param(
+            "Service           Fee    Remarks\n--------------------------------\n"
+            "Statement         2.50   per page; waived for\n                         students\n"
+            "Replacement card         after a loss",
+            [
+                "Service: Statement; Fee: 2.50; Remarks: per page; waived for students",
+                "Service: Replacement card; Remarks: after a loss",
+            ],
+            id="text that goes on below a row, and a cell left blank",
+        ),
+        pytest.param(
+            "Branch      Mon-Thu      Fri\n"
+            "Altstadt    9:00-16:00   closed\n"
+            "Bahnhof     8:00-18:00   9:00-14:00",
+            [
+                "Branch: Altstadt; Mon-Thu: 9:00-16:00; Fri: closed",
+                "Branch: Bahnhof; Mon-Thu: 8:00-18:00; Fri: 9:00-14:00",
+            ],
+            id="times",
+        ),
     ],
 )
 def test_names_of_other_columns(text: str, rows: list[str]) -> None:

@@ -1,0 +1,108 @@
+"""Reads JSON, lines of JSON, and YAML as records: each object below the names of what it is in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llama_pack_densex.reading.encoding import decode_file
+from llama_pack_densex.reading.files import Part
+from llama_pack_densex.reading.tables import record
+from llama_pack_densex.text.tokens import on_one_line
+
+_LARGEST_RECORD = 800  # characters; a larger object is divided
+_LONGEST_HEADING = 80  # characters
+
+
+def read_json(file: Path) -> Iterator[Part]:
+    """Yield the objects of JSON, or of one JSON value a line, as records; text that is neither as it is."""
+    text = decode_file(file).removeprefix("\ufeff")
+    try:
+        yield _as_records(json.loads(text, parse_float=str, parse_int=str))
+    except ValueError:
+        lines = filter(str.strip, text.split("\n"))
+        try:
+            yield _as_records([json.loads(line, parse_float=str, parse_int=str) for line in lines])
+        except ValueError:
+            yield Part(text)
+
+
+_LOADER = getattr(
+    yaml, "CBaseLoader", yaml.BaseLoader
+)  # without libyaml, a megabyte takes a minute
+_COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
+
+
+def read_yaml(file: Path) -> Iterator[Part]:
+    """Yield the objects of YAML as records; as it is if it has comments, which would be lost, or aliases."""
+    text = decode_file(file)
+    try:
+        events = yaml.parse(text, _LOADER)
+        if _COMMENT.search(text) or any(isinstance(event, yaml.AliasEvent) for event in events):
+            raise ValueError
+        yield _as_records([*yaml.load_all(text, _LOADER)])
+    except (yaml.YAMLError, ValueError):
+        yield Part(text)
+
+
+def _as_records(value: Any) -> Part:
+    return Part("\n\n\n".join(filter(None, _blocks(value, level=1))))
+
+
+def _blocks(value: Any, level: int) -> Iterator[str]:
+    """Yield a small object as a record; of others, what is in them, below its names as headings."""
+    if _is_record(value):
+        if value:
+            yield record(_pairs(value))
+        return
+    if isinstance(value, list):
+        are_whole = len(value) == 1 or all(map(_is_record, value))
+        parts = [("" if are_whole else next(_pairs(item), ("", ""))[1], item) for item in value]
+    else:
+        parts = [(name, part) for name, part in value.items() if _is_nested(part)]
+        yield from _blocks(
+            {name: part for name, part in value.items() if not _is_nested(part)}, level
+        )
+    for name, part in parts:
+        if name:
+            yield f"{'#' * min(level, 6)} {on_one_line(name)[:_LONGEST_HEADING]}"
+        yield from _blocks(part, level + bool(name))
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (dict, list)) and bool(value)
+
+
+def _is_record(value: Any) -> bool:
+    """Return whether a value is read as a whole: it is flat, or small and has no list of several objects."""
+    inner = [*value.values()] if isinstance(value, dict) else value
+    if not _is_nested(value) or not any(map(_is_nested, inner)):
+        return True
+    if isinstance(value, list) and len(value) > 1:
+        return False
+    return all(map(_is_record, inner)) and len(str(value)) <= _LARGEST_RECORD
+
+
+def _pairs(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts in a value, each with the names of what it is in."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _pairs(part, f"{name} {key}".strip())
+    elif isinstance(value, list) and any(map(_is_nested, value)):
+        for part in value:
+            yield from _pairs(part, name)
+    elif isinstance(value, list):
+        yield on_one_line(name), ", ".join(map(_text, value))
+    else:
+        yield on_one_line(name), _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return json.dumps(value)
+    return "" if value is None else on_one_line(str(value))
