@@ -4,6 +4,7 @@ propositions.
 usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py spans FILE...
        python benchmarks/checks.py grounding FILE...
+       python benchmarks/checks.py opposites FILE...
        python benchmarks/checks.py self-containedness FILE...
        python benchmarks/checks.py findings FILE...
        python benchmarks/checks.py time FILE...
@@ -465,6 +466,70 @@ def self_containedness(paths: Sequence[Path]) -> None:
     )
 
 
+_TURNED: dict[str, dict[str, list[tuple[str, str]]]] = {
+    "en": {
+        "negation added": [
+            (r"\b(is|was|are|were|has|have|had|can|will|must|may)\b(?! not)", r"\1 not")
+        ],
+        "negation left out": [(r" (?:not|never|no longer)\b", ""), (r"\bcannot\b", "can")],
+        "bound turned": [
+            (r"\b(?:at least|more than|over)(?= \d)", "at most"),
+            (r"\b(?:at most|less than|up to)(?= \d)", "at least"),
+        ],
+        "bound left out": [(r"\b(?:at least|at most|more than|less than|up to|over) (?=\d)", "")],
+        "must and may": [(r"\b(?:may|can|could)\b(?! not)", "must"), (r"\bmust\b", "may")],
+        "all and some": [(r"\b(?:some|many|several) (?=[a-z]+s\b)", "all "), (r"\ball ", "some ")],
+    },
+    "ja": {
+        "negation added": [
+            ("した。$", "しなかった。"),
+            ("する。$", "しない。"),
+            ("れる。$", "れない。"),
+            ("れた。$", "れなかった。"),
+            ("である。$", "ではない。"),
+        ],
+        "negation left out": [
+            ("しない", "する"),
+            ("れない", "れる"),
+            ("できない", "できる"),
+            ("ではない", "である"),
+            ("かった。$", "った。"),
+        ],
+        "bound turned": [("以上", "以下"), ("未満|以下|以内", "以上")],
+        "bound left out": [(r"(?<=[^\W\d])(?:以上|以下|未満|以内)", "")],
+        "must and may": [
+            ("なければならない", "てもよい"),
+            ("することができる", "しなければならない"),
+        ],
+        "all and some": [
+            ("すべて|全て", "一部"),
+            ("一部|ほとんど", "すべて"),
+            ("多くの", "すべての"),
+        ],
+    },
+}
+
+
+def with_opposites(recorded: Sequence[Recorded], kind: str) -> Iterator[Corrupted]:
+    """Turn a word of each proposition into its opposite, or add it, or leave it out."""
+    for line in recorded:
+        for index, text in enumerate(line.propositions):
+            for pattern, replacement in _TURNED[line.language][kind]:
+                changed = re.sub(pattern, replacement, text, count=1)
+                if changed != text:
+                    yield Corrupted(line, index, changed, kind)
+                    break
+
+
+def opposites(paths: Sequence[Path]) -> None:
+    """Print the share of statements turned into their opposite that is detected, and of those accused."""
+    _print_detected(
+        paths,
+        "grounding",
+        lambda chosen, rng: {kind: with_opposites(chosen, kind) for kind in _TURNED["en"]},
+    )
+
+
 def _print_detected(
     paths: Sequence[Path],
     check: FindingKind,
@@ -546,7 +611,7 @@ def main() -> None:
     command = commands.add_parser("spans", help=spans.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.set_defaults(run=lambda options: spans(options.files))
-    for run in (grounding, self_containedness):
+    for run in (grounding, opposites, self_containedness):
         command = commands.add_parser(run.__name__.replace("_", "-"), help=run.__doc__)
         command.add_argument("files", type=Path, nargs="+")
         command.set_defaults(run=lambda options, run=run: run(options.files))

@@ -170,12 +170,13 @@ def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
 _MOST_FAULTS = 20
 _REPAIR = """\
 Your last reply had these faults. Write all of it again, in the same form, without them: take every number, \
-date and name from the passage, name in each proposition what it is about, and leave nothing out."""
+date, name, condition and "not" from the passage, name in each proposition what it is about, and leave \
+nothing out."""
 _REPAIR_JA = """\
 前回の回答には次の問題がありました。同じ形式で、直した全体をもう一度書いてください。\
-数字、日付、名前は文章のとおりにし、どの命題にも何についてのことかを書き、何も漏らさないでください。"""
+数字、日付、名前、条件、否定は文章のとおりにし、どの命題にも何についてのことかを書き、何も漏らさないでください。"""
 _FAULTS_JA: dict[FindingKind, str] = {
-    "grounding": "文章にない語がある",
+    "grounding": "文章と合わない語がある",
     "language": "文章と違う言語である",
     "self_containedness": "何のことか不明",
     "coverage": "どの命題にも書かれていない",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import get_args
 
 import pytest
@@ -135,6 +136,64 @@ SALE = Passage(
 )
 def test_a_date_may_be_said_by_another_one(proposition: str, is_said: bool) -> None:
     assert (found(SALE, proposition) == []) == is_said
+
+
+LEASE = Passage(
+    "The tenant may not keep animals. The tenant may sublet one room. Rent rises by at most 50 euros a year. "
+    "Some costs are charged after 2024. The notice must be written, and the new rooms are "
+    "smaller. It is paid without reminders.",
+    title="Lease of the tower",
+)
+RULES = Passage(
+    "有給休暇は5日以上取得しなければならない。未使用の休暇は買い取らない。申請書は3月1日までに提出できる。"
+    "一部の社員は対象が増加した。書類は上司を除く全員に配らず、窓口で渡す。",
+    title="就業規則",
+)
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "words"),
+    [
+        (LEASE, "The tenant may keep animals in the tower.", {"not", "keep"}),
+        (LEASE, "The tenant must sublet one room of the tower.", {"must", "may"}),
+        (TOWER, "Work on Karsted Lighthouse never took three years.", {"never", "took"}),
+        (LEASE, "Rent of the tower rises by at least 50 euros a year.", {"at least", "at most"}),
+        (LEASE, "Rent of the tower rises by 50 euros a year.", {"at most", "50"}),
+        (LEASE, "All costs of the tower are charged after 2024.", {"all", "some"}),
+        (LEASE, "The new rooms are larger in the tower.", {"larger", "smaller"}),
+        (RULES, "就業規則では、有給休暇は5日以下取得しなければならない。", {"以下", "以上"}),
+        (RULES, "就業規則では、有給休暇は5日取得しなければならない。", {"以上", "5"}),
+        (RULES, "就業規則では、未使用の休暇は買い取る。", {"ない", "取"}),
+        (HORSE, "アオバノカゼはドバイへ渡らなかった。", {"なかっ", "渡"}),
+        (RULES, "就業規則では、すべての社員は対象が増加した。", {"すべて", "一部"}),
+        (RULES, "就業規則では、一部の社員は対象が減少した。", {"減少", "増加"}),
+    ],
+)
+def test_the_opposite_of_what_the_passage_says_is_named(
+    passage: Passage, proposition: str, words: set[str]
+) -> None:
+    findings = [one for one in check_propositions(passage, [proposition]) if one.kind != "coverage"]
+    assert {one.kind for one in findings} == {"grounding"}
+    assert words in [set(re.findall('"([^"]+)"', one.reason)) for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (LEASE, "Keeping animals in the tower is forbidden."),
+        (LEASE, "The tower's tenant is not allowed to keep animals."),
+        (LEASE, "The rent of the tower rises by no more than 50 euros a year."),
+        (LEASE, "The tower's tenant has to give written notice."),
+        (LEASE, "No reminders are sent for what is paid."),
+        (RULES, "就業規則では、有給休暇を5日以上取得する必要がある。"),
+        (RULES, "就業規則では、未使用の休暇の買い取りはない。"),
+        (RULES, "就業規則では、書類は窓口で渡す。"),
+    ],
+)
+def test_a_paraphrase_of_a_negation_or_bound_is_left_alone(
+    passage: Passage, proposition: str
+) -> None:
+    assert found(passage, proposition) == []
 
 
 RECIPE = Passage(

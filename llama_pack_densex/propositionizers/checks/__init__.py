@@ -11,11 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from llama_pack_densex.propositionizers.alignment import Span, align
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.propositionizers.checks.grounding import ungrounded
+from llama_pack_densex.propositionizers.checks.opposites import turned
 from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
 from llama_pack_densex.propositionizers.checks.texts import Ground, Text, taken_apart
 from llama_pack_densex.propositionizers.replies import unique
@@ -28,7 +30,9 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     """Find faults in the propositions of a passage.
 
     - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title,
-      section or context, or a number that the passage gives for something else. Numbers are compared by value
+      section or context, or a number that the passage gives for something else; in English and Japanese also
+      the opposite of what it says: a "not" too many or too few, "at most" for "at least", "must" for "may",
+      "all" for "some". Numbers are compared by value
       ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it; names are compared without
       inflection, and match their abbreviations. Each fault is reported once, for the first proposition that
       has it. Names are checked in English and Japanese only.
@@ -92,7 +96,8 @@ def _faults(
     for (index, text), spans in zip(stated.items(), sources, strict=True):
         statements = (rows.get(span) or passage.text[slice(*span)] for span in spans)
         sentences = taken_apart("\n".join(statements))
-        for reason in ungrounded(text, ground, sentences):
+        faults = chain(ungrounded(text, ground, sentences), turned(text, ground, sentences))
+        for reason in faults:
             if reason not in reported:
                 reported.add(reason)
                 yield Finding("grounding", index, None, reason)

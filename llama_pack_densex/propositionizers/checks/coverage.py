@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from llama_pack_densex.propositionizers.alignment import compare
 from llama_pack_densex.propositionizers.base import Finding
 from llama_pack_densex.propositionizers.checks.grounding import is_common_katakana, shortened
-from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
+from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, occurs, taken_apart
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.plain import LIST_MARKER
@@ -126,12 +126,10 @@ class _Terms:
 
     def _has(self, name: str) -> bool:
         """Return whether a name occurs, in any inflection: "Norwegian" counts for "Norwegians"."""
-        stem = normal(name)
-        beginning = re.escape(stem[: max(3, len(stem) - 3)])
-        return re.search(f"(?<!{_LATIN}){beginning}", self._text) is not None
+        return occurs(normal(name), self._text) > 0
 
 
-_LATIN = "[a-zà-ɏ]"  # "London" is not in "belong"; words of Japanese have no borders
+_LATIN = "[a-zà-ɏ]"
 _NO_NAMES = re.compile("(?!)")
 _NAMES = {  # in Japanese, katakana and Latin letters after a number are its unit
     "en": re.compile(

@@ -247,6 +247,21 @@ def _in_24_hours(match: re.Match[str]) -> str:
     return f"{int(hour) % 12 + 12 if is_afternoon else hour}{rest or ''}"
 
 
+@lru_cache(maxsize=1 << 14)
+def _beginning(word: str) -> re.Pattern[str]:
+    if word[0].isdecimal():
+        return re.compile(rf"(?<![\d.,]){re.escape(word)}(?!\d)")
+    return re.compile(f"(?<![a-zà-ɏ]){re.escape(word[: max(3, len(word) - 3)])}")
+
+
+def occurs(word: str, text: str) -> int:
+    """Count how often a word occurs in a text, in any inflection: "norwegian" counts for "norwegians".
+
+    Words of Japanese have no borders; "london" is not in "belong". Both are in lower case.
+    """
+    return len(_beginning(word).findall(text))
+
+
 def squeeze(text: str) -> str:
     """Return the letters and digits of a text, without case."""
     return "".join(filter(str.isalnum, text.casefold()))
