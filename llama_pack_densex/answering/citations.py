@@ -23,7 +23,7 @@ from llama_pack_densex.answering.sources import Source, coverage_of, name_of, su
 from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.sentences import Span
-from llama_pack_densex.text.tokens import content_words, tokenize
+from llama_pack_densex.text.tokens import content_words
 
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
@@ -187,12 +187,13 @@ class CitedAnswer:
 
     def _are_supported(self, sentences: Sequence[str]) -> bool:
         """Return whether half of the content words are supported, each sentence's by its best source."""
-        words = [content_words(tokenize(sentence)) for sentence in sentences]
-        tokens = [set(tokenize(source.text)) for source in self.sources.values()]
-        shared = sum(
-            max((len(sentence & source) for source in tokens), default=0) for sentence in words
-        )
-        return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
+        words = supported = 0.0
+        for sentence in sentences:
+            count = len(content_words(sentence))
+            words += count
+            shares = (coverage_of(sentence, source.text) for source in self.sources.values())
+            supported += count * max(shares, default=0.0)
+        return supported > 0 and supported >= SUPPORTED * words
 
     def metadata(self) -> dict[str, Any]:
         """Return the response's metadata as JSON: citations, sentences, Markdown, outcome, and whether the
@@ -205,7 +206,8 @@ class CitedAnswer:
             text = self.text.removeprefix(self._phrase(CLOSEST))
         for start, end in sentences_of(text, self._question):
             sentence = text[start:end].strip()
-            words = content_words(tokenize(without_marks(sentence)))
+            plain_sentence = without_marks(sentence)
+            words = content_words(plain_sentence)
             cited = footnotes.of(sentence, text[start + len(sentence) :])
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
@@ -218,7 +220,8 @@ class CitedAnswer:
                     "text": sentence,
                     "footnotes": [source.number for source in cited],
                     "propositions": list(propositions),
-                    "supported": bool(cited) and coverage_of(words, cited_text) >= SUPPORTED,
+                    "supported": bool(cited)
+                    and coverage_of(plain_sentence, cited_text) >= SUPPORTED,
                 }
             )
         cited_units = sorted(backing.items())

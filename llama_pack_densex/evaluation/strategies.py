@@ -304,7 +304,7 @@ class _Ranker(BaseRetriever):
         if weight is None:
             count = len(self._tokens)
             rarities = {
-                word: rarity(count, self._frequencies[word]) for word in content_words(tokens)
+                word: rarity(count, self._frequencies[word]) for word in content_words(query)
             }
             best_tokens = self._tokens[int(np.argmax(scores))]
             weight = 1 / (1 + share_held(rarities, best_tokens))

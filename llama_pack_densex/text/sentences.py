@@ -1,5 +1,4 @@
-"""Sentence splitting, by rules on characters and short lists of
-abbreviations.
+"""Sentence splitting, by rules on characters and short lists of abbreviations.
 
 Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, with the same retrieval
 quality; but none of them both returns spans and keeps Japanese quotations together.
