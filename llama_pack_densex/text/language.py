@@ -91,9 +91,9 @@ def question_language(question: str, documents: Iterable[str] = ()) -> str:
 
 def spoken_language(text: str) -> str:
     """Return the code of a text's language, such as "fr", by its function words; "" if these do not tell."""
-    counts = Counter({"en": sum(word in STOP_WORDS for word in plain_words(text))})
-    for language, of_language in FUNCTION_WORDS.items():
-        counts[language] = sum(word in of_language for word in plain_words(text))
+    counts = Counter[str]()
+    for language, of_language in {"en": STOP_WORDS, **FUNCTION_WORDS}.items():
+        counts[language] = sum(map(of_language.__contains__, plain_words(text)))
     (best, most), (_, next_most) = counts.most_common(2)
     return best if most > next_most else ""
 
