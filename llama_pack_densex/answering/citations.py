@@ -24,7 +24,7 @@ from llama_pack_densex.answering.sources import Source, coverage_of, name_of, su
 from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.sentences import Span
-from llama_pack_densex.text.tokens import content_words, tokenize
+from llama_pack_densex.text.tokens import content_words
 
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
@@ -195,13 +195,13 @@ class CitedAnswer:
 
     def _are_supported(self, sentences: Sequence[str]) -> bool:
         """Return whether half of the content words are supported, each sentence's by its best source."""
-        tokens = [set(tokenize(source.text)) for source in self.sources.values()]
         total = 0
-        supported = 0
+        supported = 0.0
         for sentence in sentences:
-            words = content_words(tokenize(sentence))
-            total += len(words)
-            supported += max((len(words & of_source) for of_source in tokens), default=0)
+            count = len(content_words(sentence))
+            total += count
+            shares = (coverage_of(sentence, source.text) for source in self.sources.values())
+            supported += count * max(shares, default=0.0)
         return supported > 0 and supported >= SUPPORTED * total
 
     def metadata(self) -> dict[str, Any]:
@@ -235,7 +235,8 @@ class CitedAnswer:
         footnotes = SentenceFootnotes(self.sources)
         for start, end in sentences_of(text, self._question):
             sentence = text[start:end].strip()
-            words = content_words(tokenize(without_marks(sentence)))
+            plain_sentence = without_marks(sentence)
+            words = content_words(plain_sentence)
             cited = footnotes.of(sentence, text[start + len(sentence) :])
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
@@ -247,7 +248,7 @@ class CitedAnswer:
                 "text": sentence,
                 "footnotes": [source.number for source in cited],
                 "propositions": list(propositions),
-                "supported": bool(cited) and coverage_of(words, cited_text) >= SUPPORTED,
+                "supported": bool(cited) and coverage_of(plain_sentence, cited_text) >= SUPPORTED,
             }
 
     def _phrase(self, phrases: dict[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 from llama_index.core.callbacks import CallbackManager
@@ -26,7 +26,7 @@ from llama_pack_densex.text.links import searchable_text, without_quotation_mark
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
 from llama_pack_densex.text.sentences import Span
-from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
+from llama_pack_densex.text.tokens import on_one_line, tokenize
 
 ANSWER_WORDS = 60
 """Maximum words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
@@ -46,12 +46,11 @@ LEAST_EVIDENCE = 0.2
 """The evidence below which the outcome is "not_found".
 
 It refuses 3 % of the questions that four sets of documents do answer (benchmarks/RESULTS.md)."""
+_LEAST_IN_PAIRS = 0.1  # pairs of characters that span question words lower the coverage
 SURE_EVIDENCE = 0.6
 """The evidence from which the outcome is "answered" rather than "closest".
 
 Of 30 questions about a handbook's topics that the handbook does not answer, 4 to 6 reach it."""
-# for scripts that were not measured: pairs of characters that span question words lower the coverage
-_LEAST_ELSEWHERE = 0.1
 
 _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
@@ -59,7 +58,7 @@ _NAMES = re.compile(
 )
 
 _HEADING_SHARE = 0.5  # share of the question's words
-_ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
+_ASKING = ("?", "？", "؟", "ですか。", "ますか。", "せんか。", "しょうか。")
 # the question of a FAQ, however it ends; not "Q1:", which may be a quarter
 _ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")
 # the dot leaders of a table of contents
@@ -121,15 +120,14 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     Returns:
         The text; empty if there are no nodes.
     """
-    words = content_words(tokenize(question))
     facts = rank_facts(nodes)
     stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    ranked = [*_below_headings(words, nodes, facts, stated_facts), *stated_facts] or facts
+    ranked = [*_below_headings(question, nodes, facts, stated_facts), *stated_facts] or facts
     if nodes and not ranked:  # no node has matched propositions
         ranked = [*_facts_between(nodes[0], 0, len(nodes[0].get_content()), 0.0)]
 
     def improve(facts: Sequence[Fact]) -> bool:
-        return _gains(words, ranked[0], facts)
+        return _gains(question, ranked[0], facts)
 
     paragraphs = defaultdict(list)
     for fact in choose_facts(ranked, LIST_WORDS, improve):
@@ -138,11 +136,11 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
+def _gains(question: str, best: Fact, facts: Sequence[Fact]) -> bool:
     """Return whether the last of the facts improves an answer that consists of the others.
 
     Args:
-        words: The question's content words.
+        question: The question.
         best: The best fact.
         facts: The facts, best first.
     """
@@ -151,7 +149,9 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
         return True
     if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
-    if _is_row(last) and coverage_of(words, last.unit.text) < coverage_of(words, best.unit.text):
+    if _is_row(last) and coverage_of(question, last.unit.text) < coverage_of(
+        question, best.unit.text
+    ):
         return False  # another row of the table, about something else than the question
     if _are_too_many(facts, best):
         return False
@@ -168,7 +168,7 @@ def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
 
 
 def _below_headings(
-    words: Collection[str],
+    question: str,
     nodes: Sequence[NodeWithScore],
     facts: Sequence[Fact],
     stated_facts: Sequence[Fact],
@@ -177,7 +177,7 @@ def _below_headings(
     and below a question that matched better than any proposition.
 
     Args:
-        words: The question's content words.
+        question: The question.
         nodes: The retrieved nodes.
         facts: The units found, best first.
         stated_facts: Those that are not questions. A heading counts only if it contains more of the words
@@ -191,13 +191,13 @@ def _below_headings(
     below: list[Fact] = []
     least = 0.0
     if stated_facts:
-        least = coverage_of(words, stated_facts[0].unit.text)
+        least = coverage_of(question, stated_facts[0].unit.text)
     best_score = max((abs(fact.unit.score) for fact in stated_facts), default=1.0)
     top_score = best_score / (_AS_GOOD * _HEADING_SHARE**2)
     for source in nodes:
         text = source.get_content()
         for (start, end), (next_start, _) in pairwise(_headings_in(source)):
-            share = coverage_of(words, text[start:end])
+            share = coverage_of(question, text[start:end])
             if share >= _HEADING_SHARE and share > least:
                 below += _facts_between(source, end, next_start, share * top_score)
             elif facts and _is_at(facts[0], source, (start, end)):
@@ -349,9 +349,9 @@ def judge(question: str, sources: Sequence[Source], trust: Mapping[str, Language
         "answered", "closest" if that is uncertain, or "not_found".
     """
     evidence = coverage(question, sources) + _nearness(sources, trust_in(trust, question))
-    least = _LEAST_ELSEWHERE
-    if detect_language(question) in ("en", "ja", "latin", ""):
-        least = LEAST_EVIDENCE
+    least = LEAST_EVIDENCE
+    if detect_language(question) in ("zh", "ko"):
+        least = _LEAST_IN_PAIRS
     if evidence < least:
         return "not_found"
     if evidence < SURE_EVIDENCE:
@@ -376,16 +376,15 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     Names and numbers count twice, since a question about something else shares common words with any
     document. Titles and headings count as part of the text below them.
     """
-    words = content_words(tokenize(question))
     names = {token for name in _NAMES.findall(question) for token in tokenize(name)}
     best_source = 0.0
     best_unit = 0.0
     for source in sources:
         text = f"{source.title} {source.section} {source.context} {source.text}"
-        best_source = max(best_source, coverage_of(words, text, names))
+        best_source = max(best_source, coverage_of(question, text, names))
         for unit in source.units:
             text = f"{source.title} {unit.section} {unit.text}"
-            best_unit = max(best_unit, coverage_of(words, text, names))
+            best_unit = max(best_unit, coverage_of(question, text, names))
     if not any(source.units for source in sources):
         return best_source
     return (best_source + best_unit) / 2

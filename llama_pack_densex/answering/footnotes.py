@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from llama_pack_densex.answering.claims import claims_nothing, is_assent, says_what_is_missing
 from llama_pack_densex.answering.phrases import CUT_OFF, NO_SOURCE, UNVERIFIED, in_language
-from llama_pack_densex.answering.sources import Source
+from llama_pack_densex.answering.sources import Source, coverage_of
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.sentences import Span
@@ -294,10 +294,12 @@ class SentenceFootnotes:
 
 def _are_supported(text: str, sources: Sequence[Source]) -> bool:
     """Return whether sources contain half of the content words of a text, and all of its numbers."""
-    words = content_words(tokenize(_MARKER.sub("", text)))
-    tokens = {*tokenize("\n".join(source.whole_text for source in sources))}
+    plain = _MARKER.sub("", text)
+    words = content_words(plain)
+    sources_text = "\n".join(source.whole_text for source in sources)
+    tokens = {*tokenize(sources_text)}
     is_exact = all(word in tokens for word in words if any(map(str.isdecimal, word)))
-    return is_exact and len(words & tokens) >= SUPPORTED * len(words)
+    return is_exact and (not words or coverage_of(plain, sources_text) >= SUPPORTED)
 
 
 def separator(text: str, footnote: str = "\n") -> str:

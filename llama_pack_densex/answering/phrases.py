@@ -1,15 +1,50 @@
-"""Fixed phrases for answers, in English and Japanese."""
+"""Fixed phrases for answers, in English and Japanese, the most frequent ones in other languages too."""
 
 from __future__ import annotations
 
-from llama_pack_densex.text.language import question_language
+from llama_pack_densex.text.language import question_language, spoken_language
 
 NOT_FOUND = {
     "en": "The answer was not found in the documents.",
     "ja": "ドキュメントの中に答えは見つかりませんでした。",
+    "ar": "لم يُعثر على الإجابة في المستندات.",
+    "de": "Die Antwort steht nicht in den Dokumenten.",
+    "es": "No se encontró la respuesta en los documentos.",
+    "fr": "La réponse ne se trouve pas dans les documents.",
+    "hebrew": "התשובה לא נמצאה במסמכים.",
+    "hi": "दस्तावेज़ों में उत्तर नहीं मिला।",
+    "it": "La risposta non si trova nei documenti.",
+    "ko": "문서에서 답을 찾지 못했습니다.",
+    "nl": "Het antwoord staat niet in de documenten.",
+    "pl": "Nie znaleziono odpowiedzi w dokumentach.",
+    "pt": "A resposta não foi encontrada nos documentos.",
+    "ru": "Ответ в документах не найден.",
+    "thai": "ไม่พบคำตอบในเอกสาร",
+    "tr": "Yanıt belgelerde bulunamadı.",
+    "vi": "Không tìm thấy câu trả lời trong tài liệu.",
+    "zh": "文件中未找到答案。",
 }
 """The answer if the documents do not contain one."""
-CLOSEST = {"en": "Closest passages:\n\n", "ja": "近い箇所：\n\n"}
+CLOSEST = {
+    "en": "Closest passages:\n\n",
+    "ja": "近い箇所：\n\n",
+    "ar": "أقرب المقاطع:\n\n",
+    "de": "Am nächsten kommen:\n\n",
+    "es": "Pasajes más cercanos:\n\n",
+    "fr": "Passages les plus proches :\n\n",
+    "hebrew": "הקטעים הקרובים ביותר:\n\n",
+    "hi": "सबसे निकट के अंश:\n\n",
+    "it": "Passi più vicini:\n\n",
+    "ko": "가장 가까운 부분:\n\n",
+    "nl": "Het dichtst in de buurt komen:\n\n",
+    "pl": "Najbliższe fragmenty:\n\n",
+    "pt": "Trechos mais próximos:\n\n",
+    "ru": "Ближайшие фрагменты:\n\n",
+    "thai": "ข้อความที่ใกล้เคียงที่สุด:\n\n",
+    "tr": "En yakın bölümler:\n\n",
+    "vi": "Các đoạn gần nhất:\n\n",
+    "zh": "最相近的段落：\n\n",
+}
 """The heading of quotations that may not answer the question."""
 NO_ANSWER = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
 """The answer if the LLM's reply is empty."""
@@ -49,11 +84,12 @@ REWRITTEN = {"en": "Probably meant: ", "ja": "おそらく次の意味："}
 
 
 def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
-    """Return a phrase in the language of a text: in Japanese, or else in English.
+    """Return a phrase in the language of a text, or in English if it does not have it.
 
     Args:
         phrases: The phrase by language.
         text: The text, mostly the question.
         language: Its language, if it was detected from more than the text.
     """
-    return phrases.get(language or question_language(text), phrases["en"])
+    language = language or question_language(text)
+    return phrases.get(language) or phrases.get(spoken_language(text)) or phrases["en"]

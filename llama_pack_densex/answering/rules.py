@@ -189,7 +189,7 @@ def _lacks_subject(text: str) -> bool:
         return True
     if _named(text) or _WHAT_IS.fullmatch(text) or _ABOUT.match(text):
         return False
-    return bool(_GOES_ON.match(text)) or len(content_words(tokenize(text)) - _EMPTY) <= 2
+    return bool(_GOES_ON.match(text)) or len(content_words(text) - _EMPTY) <= 2
 
 
 def _subject(text: str) -> str:
@@ -221,7 +221,7 @@ def _topics(text: str) -> list[str]:
 
 def names_in(text: str) -> set[str]:
     named = _topics(text) if question_language(text) == "ja" else _NAME.findall(text)
-    return {token for name in named for token in content_words(tokenize(name))}
+    return {token for name in named for token in content_words(name)}
 
 
 # These patterns are applied to short messages only (`SHORT`).

@@ -20,7 +20,13 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.text.links import readable_text
-from llama_pack_densex.text.tokens import tokenize
+from llama_pack_densex.text.tokens import (
+    FORM_SHARE,
+    content_words,
+    forms_among,
+    is_foreign,
+    tokenize,
+)
 
 _LEAST_ADDED = 0.25  # the share of a sentence's content words that a further proposition has to add
 _DOCUMENTS_FOOTNOTE = re.compile(r"\[\^([^\]\n]{0,40})\]")  # its replacement has the same length
@@ -171,8 +177,17 @@ def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str
         left -= tokens[best.id]
 
 
-def coverage_of(words: Collection[str], text: str, names: Collection[str] = ()) -> float:
-    """Return the share of words that a text contains; those in `names` count twice. Without words it is 0."""
-    counted = [*words, *(word for word in words if word in names)]
+def coverage_of(question: str, text: str, names: Collection[str] = ()) -> float:
+    """Return the share of a question's content words that a text contains; those in `names` count twice.
+
+    Without words it is 0. Of a question that is not in English, other forms of its words count too.
+    """
+    words = content_words(question)
     tokens = set(tokenize(text))
-    return sum(word in tokens for word in counted) / (len(counted) or 1)
+    covered = 0.0
+    for word in words:
+        share = float(word in tokens)
+        if not share and is_foreign(question) and forms_among(word, tokens):
+            share = FORM_SHARE
+        covered += share * (1 + (word in names))
+    return covered / (len(words) + len(words & {*names}) or 1)

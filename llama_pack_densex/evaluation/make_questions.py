@@ -407,7 +407,7 @@ def _is_copied(question: str, text: str, kind: str) -> bool:
     """Return whether a question repeats its passage's words; keywords count only if they occur verbatim."""
     if kind == "keyword":
         return bool(_find(question, text))
-    words = content_words(tokenize(question))
+    words = content_words(question)
     return len(words & set(tokenize(text))) >= _COPIED * len(words)
 
 

@@ -309,7 +309,7 @@ class _Ranker(BaseRetriever):
         if weight is None:
             count = len(self._tokens)
             frequencies = self._frequencies
-            rarities = {word: rarity(count, frequencies[word]) for word in content_words(tokens)}
+            rarities = {word: rarity(count, frequencies[word]) for word in content_words(query)}
             best_tokens = self._tokens[int(np.argmax(scores))]
             weight = 1 / (1 + share_held(rarities, best_tokens))
         dense = []

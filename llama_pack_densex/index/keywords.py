@@ -319,6 +319,12 @@ def tokens_with(connection: Connection, characters: Collection[str]) -> list[str
     return list(tokens)
 
 
+def tokens_beginning(connection: Connection, beginning: str) -> list[str]:
+    """Return the tokens of passages that begin in a certain way."""
+    select = f"SELECT token FROM frequencies WHERE field = {PASSAGES} AND token >= ? AND token < ?"
+    return [token for (token,) in connection.execute(select, (beginning, beginning + "\U0010ffff"))]
+
+
 def _occurrences(
     connection: Connection,
     field: int,

@@ -19,7 +19,7 @@ from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.rows import read_rows, rows_with_ids, units_of_passages
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, best_first
-from llama_pack_densex.retrieval.lexical import rows_passing, without_asking
+from llama_pack_densex.retrieval.lexical import rows_passing
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
 from llama_pack_densex.text.tokens import content_words
 
@@ -93,7 +93,7 @@ class TwoHopSearch(UnitSearch):
         """Return the passages that a question's hits lead to; none if it needs no second hop."""
         words = self._index.words
         assert words is not None, "an index has words where there are two hops"
-        tokens = content_words(without_asking(words.tokens(text)))
+        tokens = content_words(text, words.tokens)
         database = self._index.searched_by_words()
         passing = self._index.store.passing(self._filters)
         scores = {hit.passage_id: hit.score for hit in hits}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,21 +17,18 @@ from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
-from llama_pack_densex.text.tokens import IS_CJK, content_words, tokenize
+from llama_pack_densex.text.tokens import (
+    FORM_SHARE,
+    IS_CJK,
+    beginnings_of_forms,
+    content_words,
+    forms_among,
+    is_foreign,
+    search_tokens,
+)
 
 NOTHING = SearchResult((), exhausted=True, coverage=0.0)
 """An empty result; also that of an empty question, in which there is nothing to search for or to embed."""
-
-# Japanese interrogative phrases, the counterpart of English stop words. They are rare in documents, so that
-# BM25 would rank documents with other questions first.
-_ASKING = frozenset(
-    tokenize(
-        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように "
-        "どうすれば "
-        "どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか "
-        "てください"
-    )
-)
 
 
 class _Scored(NamedTuple):
@@ -69,18 +66,23 @@ class KeywordSearch:
             The passages, best first; equal scores are ordered by id, and those of a passage's units in
             reading order.
         """
-        tokens = without_asking(self.words.tokens(question))
+        tokens = search_tokens(question, self.words.tokens)
         single = self._single_characters(tokens)
         with self.database.reading() as connection:
             allowed = rows_passing(passing, self.database, connection)
-            searched = [*tokens, *_pairs_with(connection, tokens, single, allowed)]
+            pairs = _pairs_with(connection, tokens, single, allowed)
+            searched: dict[str, float] = {**Counter([*tokens, *pairs])}
+            if is_foreign(question):
+                searched = _forms_of(connection, tokens) | searched
             rarities = keywords.rarities(connection, keywords.PASSAGES, searched)
             weights = _weights(searched, rarities)
             passages, has_more = _best_passages(connection, weights, k, allowed)
             if not passages:
                 return NOTHING
             units = self._matching_units(connection, searched, passages)
-            content = {token: rarities[token] for token in content_words(tokens)}
+            content = {
+                token: rarities[token] for token in content_words(question, self.words.tokens)
+            }
             coverage = _coverage(connection, content, single, passages[0].row.row)
         hits = tuple(
             PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages
@@ -94,7 +96,10 @@ class KeywordSearch:
         return {token for token in tokens if len(token) == 1 and IS_CJK.match(token)}
 
     def _matching_units(
-        self, connection: sqlite3.Connection, tokens: Sequence[str], passages: Sequence[_Scored]
+        self,
+        connection: sqlite3.Connection,
+        tokens: Mapping[str, float],
+        passages: Sequence[_Scored],
     ) -> Mapping[str, list[FoundNode]]:
         """Return the units of some passages that have any of the tokens, by passage id, best first."""
         units: defaultdict[str, list[FoundNode]] = defaultdict(list)
@@ -112,9 +117,13 @@ class KeywordSearch:
         return units
 
 
-def without_asking(tokens: list[str]) -> list[str]:
-    """Return the tokens of a question without interrogative phrases, unless there are no others."""
-    return [token for token in tokens if token not in _ASKING] or tokens
+def _forms_of(connection: sqlite3.Connection, tokens: Sequence[str]) -> dict[str, float]:
+    """Return how much other forms of a question's words count, of those that passages contain."""
+    forms: list[str] = []
+    for token in tokens:
+        for beginning in beginnings_of_forms(token):
+            forms += forms_among(token, keywords.tokens_beginning(connection, beginning))
+    return dict.fromkeys(forms, FORM_SHARE)
 
 
 def rows_passing(
@@ -144,7 +153,7 @@ def _pairs_with(
     longer = [token for token in tokens if token not in single]
     if not single:
         return []
-    weights = _weights(longer, keywords.rarities(connection, keywords.PASSAGES, longer))
+    weights = _weights(Counter(longer), keywords.rarities(connection, keywords.PASSAGES, longer))
     if _best_passages(connection, weights, 1, allowed)[0]:
         return []
     return [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
@@ -169,9 +178,9 @@ def _best_passages(
     return passages[:k], has_more or len(passages) > k
 
 
-def _weights(tokens: Iterable[str], rarities: Mapping[str, float]) -> dict[str, float]:
+def _weights(times: Mapping[str, float], rarities: Mapping[str, float]) -> dict[str, float]:
     """Return the weight of each token of a question; one that occurs twice counts twice."""
-    return {token: times * rarities[token] for token, times in Counter(tokens).items()}
+    return {token: count * rarities[token] for token, count in times.items()}
 
 
 def _coverage(

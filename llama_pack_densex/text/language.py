@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from llama_pack_densex.text.tokens import STOP_WORDS, words
+from llama_pack_densex.text.tokens import (
+    FOREIGN_WORDS,
+    FUNCTION_WORDS,
+    STOP_WORDS,
+    plain_words,
+    words,
+)
 
 LANGUAGE_NAMES = {
     "ja": "Japanese",
@@ -80,6 +87,15 @@ def question_language(question: str, documents: Iterable[str] = ()) -> str:
     if language in ("", "latin") and is_name:
         return next(iter(documents), language)
     return language
+
+
+def spoken_language(text: str) -> str:
+    """Return the code of a text's language, such as "fr", by its function words; "" if these do not tell."""
+    counts = Counter[str]()
+    for language, of_language in {"en": STOP_WORDS, **FUNCTION_WORDS}.items():
+        counts[language] = sum(map(of_language.__contains__, plain_words(text)))
+    (best, most), (_, next_most) = counts.most_common(2)
+    return best if most > next_most else ""
 
 
 def latin_language(text: str, least_words: int = 12) -> str:
@@ -165,7 +181,7 @@ def _first_in_other_script(text: str, propositions: Sequence[str], script: str) 
 
 
 def _wrong_in_latin(text: str, reply: str) -> str | None:
-    expected = _latin_language(text)
+    expected = latin_language(text)
     actual = _latin_language(reply)
     return actual if expected and actual and actual != expected else None
 
@@ -298,16 +314,6 @@ _ENGLISH = words(
     "the of and to that with by from which were was his are for this at it had been she he they her"
     " their its has have not could should would who where when after before between into than about"
 )
-# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish and Polish words that are not English
-# words too.
-_NOT_ENGLISH = words(
-    "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist"
-    " ein eine von mit"
-    " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della"
-    " per nel gli"
-    " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och"
-    " att det som är av på til af og ikke w z się jest nie że"
-)
 
 
 _LEAST_FREQUENT = 0.15  # of the words
@@ -321,7 +327,7 @@ def _latin_language(text: str, least_words: int = 12) -> str:
     """
     latin_words = _latin_words(text)
     english = sum(map(_ENGLISH.__contains__, latin_words))
-    other = sum(map(_NOT_ENGLISH.__contains__, latin_words))
+    other = sum(map(FOREIGN_WORDS.__contains__, latin_words))
     if len(latin_words) < least_words or max(english, other) < _LEAST_FREQUENT * len(latin_words):
         return ""
     if english >= _AHEAD * other:

@@ -1,5 +1,4 @@
-"""Sentence splitting, for English and Japanese first, by rules on characters and short lists of
-abbreviations.
+"""Sentence splitting, by rules on characters and short lists of abbreviations.
 
 Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, with the same retrieval
 quality; but none of them both returns spans and keeps Japanese quotations together.
@@ -31,7 +30,8 @@ _SURE = "。！？｡؟۔।॥։።፧፨။។៕᠃⁇⁈⁉‼"
 _DOTS = ".…‥・･"
 _TERMINATOR = re.compile(rf"(?:[{_SURE}．.!?…‥]|[・･]{{2,}})+")
 _CLOSING = re.compile(
-    r"(?:[\"'”’»›)\]}」』｣）］】〉》〕*_¹²³⁰-⁹\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+    r"(?:[ \xa0\u202f]»(?!\S)"  # French
+    r"|[\"'”’»›)\]}」』｣）］】〉》〕*_¹²³⁰-⁹\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
     r"|“(?!\S)|\[\w{0,10} ?\d{1,3}\]"
     r"|\[\^[^\s\[\]]{1,20}\](?!:)"
     r"| ?[\U0001f1e6-\U0001faff\u2600-\u27bf]|[\ufe0f\u200d]|[♪♡♥☆★])*"
@@ -339,7 +339,7 @@ def _abbreviates(stop: _Stop) -> bool:
     if not last or stop.run[stop.start - 1].isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    if _is_never_last(word):
+    if _is_never_last(word) or f"{previous}{word}".lower() in _NEVER_LAST:  # z. B.
         return True
     is_numbered = _is_before_number(stop, word)
     if is_numbered is not None:
@@ -361,13 +361,15 @@ def _is_before_number(stop: _Stop, word: str) -> bool | None:
     if word.lower() not in _BEFORE_NUMBER and not word.lower().endswith("str"):
         return None
     is_numbered = _NUMBER.match(stop.run, stop.first) is not None
-    if not is_numbered and word == "P":  # an initial too
+    if not is_numbered and len(word) == 1:  # an initial too
         return None
     return is_numbered
 
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:
-    is_day = len(number) < 3 and (next_word in _MONTHS or previous.endswith((":", ";")))
+    is_day = len(number) < 3 and (
+        next_word in _MONTHS or previous in _BEFORE_ORDINAL or previous.endswith((":", ";"))
+    )
     return (
         is_day or _KOREAN_DATE.search(stop.run, max(stop.start - 8, 0), stop.first + 6) is not None
     )
@@ -392,24 +394,27 @@ def _may_be_abbreviation(word: str) -> bool:
 _WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")
 _TITLES = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs"
-    " Mme Mlle Fr Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
+    " Mme Mlle Fr Supt Insp Sra Dra Ud Hr Ing Fa Gem Av Exmo Exma TS ThS TP डॉ प्रो श्री ดร"
 )
 _NEVER_LAST = words(
-    "e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl"
+    "e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.к г ул им см inkl"
+    " zzgl bzgl ggf evtl einschl bijv tzn zob np ul dr mgr inż sig dott avv ee"
 )
 _BEFORE_NUMBER = words(
     "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
     " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf gem lt"
+    " núm pág págs d.lgs blz ust pkt poz rys dn рис табл стр с ст п гл д № kl čl bkz tr रु"
 )
 _MAYBE_LAST = words(
     "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt"
     " intl mfg tel ext"
     " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz"
-    " conn colo mio mrd"
+    " conn colo mio mrd cad mah sok"
 )
 _MONTHS = words(
     "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 )
+_BEFORE_ORDINAL = words("am im vom zum zur beim der die das dem den des und dieser jeder")
 _STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
     "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore"
     " Hence However"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
+from math import ceil
 from typing import Any
+
+Split = Callable[[str], Sequence[str]]
+"""From a text to its tokens."""
 
 HAN = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
 KATAKANA = "ァ-ヺー-ヿㇰ-ㇿ"
@@ -21,6 +25,7 @@ _PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
 _INDIC = map(chr, range(0x900, 0x1C00))
 # mostly vowel signs
 _MARKS = "".join(letter for letter in _INDIC if unicodedata.category(letter)[0] == "M")
+_WITH_MARKS = re.compile(f".[{_MARKS}]*", re.DOTALL)
 # A line break within Chinese or Japanese text, after a line of at least 16 characters: shorter lines, as in
 # a list, are words of their own.
 _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
@@ -55,7 +60,7 @@ _OLD = (  # kanji of before 1946, each followed by its modern form
 # Latin and Greek letters with diacritics, Hebrew and Arabic vowel signs, forms of the Arabic alef, digits of
 # other scripts, old kanji.
 _VARIANT = re.compile(
-    "[ß-ɏḀ-ỿ\u0300-\u036fͰ-Ͽἀ-῿\u0591-\u05bd\u05bf-\u05c7\u0622\u0623\u0625\u064b-\u065f\u0670"
+    "[ß-ɏḀ-ỿ\u0300-\u036fͰ-Ͽἀ-῿ё\u0591-\u05bd\u05bf-\u05c7\u0622\u0623\u0625\u064b-\u065f\u0670"
     f"\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef\u0e50-\u0e59{_OLD[::2]}]"
 )
 _USUAL = dict(
@@ -77,6 +82,16 @@ _TOKEN = re.compile(
     rf"|{_DOTTED}|{_SIGNED_LETTER}|{_LETTER_PAIR}|{_CHAIN}(?![^\W_{CJK}{_PHRASED}])(?:{_NAME_MARK})?"
     rf"|[^\W_{CJK}{_PHRASED}]+(?:[{_MARKS}]+[^\W_{CJK}{_PHRASED}]*)*"
 )
+FORM_SHARE = 0.6
+"""How much another form of a word counts, as a share of the word itself."""
+# letters that a word and another form of it begin with, at least, and as a share of the shorter one; a word
+# of fewer letters is the beginning of the other one
+_LEAST_SHARED = 5
+_SHARED_BEGINNING = 0.7
+_LEAST_BEGINNING = 4  # of the letters of a word that may have other forms
+_LONGEST_ENDING = 4  # letters that one of them is longer
+_WRITTEN_OUT = re.compile("(?<=[aou])e")  # an umlaut
+_ANY_WORD = re.compile(rf"[^\W\d_]+(?:[{_MARKS}]+[^\W\d_]*)*")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 IS_CJK = re.compile(f"[{CJK}]")
 _IS_PAIRED = re.compile(f"[{CJK}{_PHRASED}]")
@@ -121,11 +136,118 @@ weren't what when where which while who whom why will with won won't wouldn woul
 you'll you're you've your yours yourself yourselves
 """
 STOP_WORDS = frozenset(_FUNCTION_WORDS.split())  # of English, NLTK's list
+# By language; Chinese, Korean and Japanese ones are those that questions are asked with.
+_OF_OTHER_LANGUAGES = """
+de aber als am an auch auf aus bei bin bis da damit das dass dein dem den der des die dies diese diesem
+diesen dieser dieses du durch ein eine einem einen einer eines er es für gegen gibt habe haben hat ich
+ihm ihn ihnen ihr ihre im in ist jede jeder jedes kann kein keine können man mein meine meinem meinen
+meiner mich mir mit muss müssen nach nicht noch nur ob oder ohne sehr sein seine sich sie sind so soll
+um und uns unser unter viel viele vom von vor wann war warum was welche welchem welchen welcher welches
+wem wen wenn wer werd werden wie wieviel wird wo wurde wurden zu zum zur zwischen
+
+fr à a au aux avec c ce ces cet cette chaque combien comment dans de des doit dois donc du elle elles en
+est et eu faire fait faut il ils j je l la le les leur leurs lui mais me mes moi mon ne nos notre nous
+on ont où par pas peut peux plus pour pourquoi puis qu quand que quel quelle quelles quels qui quoi sa
+sans se ses si son sont sur te ton tous tout toute toutes tu un une vos votre vous ai avez avons être
+
+es a de en la los no un al algo como cómo con cual cuál cuáles cuando cuándo cuanto cuánto cuánta
+cuántos cuántas debe debo del desde donde dónde el él ella ellos entre era esa ese eso esta está están
+estas este esto estos fue ha hace hacer han hasta hay las lo mas más mi mis muy nos nuestra nuestro otra
+otro para pero por porque puede pueden puedo qué quien quién ser sí sin sobre su sus también te tengo
+tiene tienen tus una uno unos y ya yo
+
+it a da di con in la le per un ad agli ai alla alle allo anche che chi ci come cosa cui dagli dai dal
+dalla dalle degli dei della delle dello deve devo dove è ed fa gli hai hanno ho i io lei li loro ma mia
+mie miei mio negli nei nel nella nelle noi non ogni perché più può posso possono quale quali quando
+quanta quante quanti quanto questa queste questi questo si sia siamo sono sugli sui sul sulla suo tra
+
+pt a de para por ao aos as até com da dela dele do dos e ela eles essa esse eu foi há isso isto já mais
+mas meu minha muito na não nas nem no nós num numa o os ou pela pelas pelo pelos pode podem posso quais
+quantas quantos quem são sem seu seus só sua têm ter um uma você vocês como que se
+
+nl de en in na aan alle ben bij daar dan dat deze dit door een eens er geen had heb hebben heeft het
+hier hij hoe hoeveel ik is jij je kan kunnen kunt maar meer men met mijn moet moeten naar niet nog nu of
+om ook onder ons onze op over te tot uit uw van veel voor waar waarom wanneer wat we welk welke werd wie
+wij wil worden wordt zal ze zich zijn zonder zou
+
+sv och att det den jag hon han på med var sig för så till är men ett om de av icke när efter upp vi vara
+vad kan ska eller mycket hur varför varje vilka vilken vilket
+
+da det den du han med på er kan og jeg ikke af til hvad hvem hvor hvordan hvornår
+
+pl aby albo ale bez bo by był była było były być czy co czego czym dla gdy gdzie go ich ile im jak jaka
+jaki jakie jego jej jest jestem już każdy kiedy kto który która które lub mają mam mnie mogę mogą moja
+moje mój można może na nad nas nie niż od oraz po pod przed przez przy są się swój także tego tej ten
+tych tym we wszystkie z za ze że ve do i o to w
+
+tr bana bazı benim bir biri biz bizim bu bunu bunun çok daha değil diye gibi göre hangi hem hep her için
+ile ise kadar kaç ki kim kimin mi mı mu mü nasıl ne neden nerede nereye olan olarak olur onu onun siz
+var veya ya yok zaman
+
+vi là của và các những cho có không được nào như trong với bao nhiêu gì ai làm sao bị ở đâu phải sẽ đã
+đang nếu thì mà để tôi
+
+ru а без бы был была были было быть в вам вас весь во вот все всё вы где да даже для до его ее её если
+есть ещё же за и из или им их к как какая какие какой каком какую когда которая которые который кто куда
+ли меня мне мой моя мои можно может могу мы на над надо нас наш не него нет ни но ну о об он она они оно
+от по под почему при про с сколько со так такой там те тем то того тоже только том тот ты у уже чего чем
+через что чтобы эта эти это этого этой этот я нужно
+
+uk і й та що як який яка які це він вона вони є від із чи коли де хто чому скільки або але
+
+ar في من على إلى عن مع هو هي هم ما ماذا متى أين كيف كم هل لماذا أي التي الذي الذين هذا هذه ذلك تلك أن إن
+كان كانت قد لا لم لن أو و ثم كل عند بين حتى إذا يمكن يمكنني لي له لها كما أنا نحن
+
+he של את על עם הוא היא הם הן מה מי מתי איפה היכן איך כיצד כמה האם למה מדוע זה זאת זו אלה אשר כי אם או גם
+לא יש אין אני אנחנו אתה כל אל מן בין עד אבל רק ניתן אפשר יכול איזה אילו לי לו שלי
+
+ro a al ale am ar ce care cât cine cu cum de din este fi în la mai nu o pe pentru sau se sunt un unde
+
+fa از است آن آیا این با به برای تا چه چرا چگونه چند چیست در را که کجا کی می من نام و
+
+hi का के की को में से पर है हैं था थे थी हो होता होती होते और या यह ये वह वे इस उस इन उन एक कि जो तो भी
+ही नहीं क्या कैसे कब कहाँ कौन कितना कितने कितनी क्यों किस किसने किसी मैं मेरा मेरे मेरी हम आप अपना अपने
+अपनी कर करें करना करने करते करता किया जा जाता जाती जाते सकता सकते सकती लिए साथ हर
+
+zh 怎么 怎麼 怎样 怎樣 什么 什麼 如何 多少 几个 幾個 哪里 哪裡 哪些 哪个 哪個 是谁 是誰 是否 为什么
+為什麼 可以 能不能
+
+ko 어떻게 하나요 하려면 되나요 인가요 나요 까요 습니까 입니까 무엇 무슨 언제 어디 누가 누구 얼마 얼마나
+며칠 몇 왜 있나요 하면 어떤
+
+ja とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように
+どうすれば どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか
+いくつですか てください
+"""
+# In English too, and there perhaps the subject: a comment, a van, an OS.
+_ENGLISH_TOO = """
+die war man hat den bin era con sin come men par pas pour plus ad fa hem ten met door dan ben go pod
+till van ya tot ton son mi io ai comment os del im mis per se si ha ho med ob til sa su ed kim mia num
+dies c e h j k l n u w z
+"""
+FUNCTION_WORDS = {
+    paragraph[:2]: frozenset(paragraph[2:].split())
+    for paragraph in _OF_OTHER_LANGUAGES.strip().split("\n\n")
+}
+"""The function words of languages other than English, by language."""
+_FOREIGN = frozenset[str]().union(*FUNCTION_WORDS.values())
+FOREIGN_WORDS = _FOREIGN - {*_ENGLISH_TOO.split()} - STOP_WORDS
+"""Those that reveal another language than English."""
+_ENGLISH = STOP_WORDS - _FOREIGN
 # The endings of contractions ("'d", "'t") are dropped with their apostrophes; elsewhere they are ordinary
 # letters: vitamin d, a T cell.
 _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}
 
 _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
+# The languages whose stemmers serve the letters up to each of these; there is none for Hebrew.
+_STEMMERS = {
+    "\u024f": "english",
+    "\u03ff": "greek",
+    "\u052f": "russian",
+    "\u06ff": "arabic",
+    "\u097f": "hindi",
+}
+_HEBREW_AFFIX = re.compile("^[והבלמשכ](?=.{4})|(?<=.{3})(?:ים|ות|ה|ת|י)$")
 _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
 _ZEROS = re.compile(r"0+(?=[1-9][0-9a-z]{0,3}\Z)")  # of 042 in E-042, but not in telephone numbers
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
@@ -161,8 +283,9 @@ def tokenize(text: str) -> list[str]:
     which needs no dictionary. Each run of katakana or of Han characters is a token too, so that words and
     names weigh more than the kana between them. (On 741 questions of JSQuAD, pairs alone rank the gold
     passage first for 91.2 %, pairs and words for 92.6 %, the content words of a morphological analyser for
-    91.4 %.) Other text becomes words, stemmed as English. Full-width and half-width forms are equal (NFKC),
-    and "1,200" is "1200"; accents, optional vowel signs and old forms of kanji are ignored.
+    91.4 %.) Other text becomes words, stemmed as English, Russian, Arabic, Hindi or Greek
+    by their script; of Hebrew ones, frequent affixes are removed. Full-width and half-width forms are equal
+    (NFKC), and "1,200" is "1200"; accents, optional vowel signs and old forms of kanji are ignored.
 
     English stop words are dropped, except those written as names (WHO, Vitamin A, the IT department);
     otherwise case is ignored. Parts joined by signs (AX-10, R&D, Node.js, 24/7, 50%) are tokens, and so is
@@ -209,10 +332,11 @@ def _dated(date: re.Match[str]) -> str:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return the pairs of characters of a run, and the words in it."""
-    if len(run) == 1:
+    """Return the pairs of characters of a run, each with its vowel signs, and the words in it."""
+    characters = _WITH_MARKS.findall(run)
+    if len(characters) == 1:
         return [run]
-    return [*map("".join, pairwise(run)), *_WORD.findall(run)]
+    return [*map("".join, pairwise(characters)), *_WORD.findall(run)]
 
 
 def _code_tokens(run: str) -> list[str]:
@@ -337,15 +461,76 @@ def contents_of(text: str) -> frozenset[str]:
 _LEAST_ENTRIES = 5
 
 
-def content_words(tokens: Iterable[str]) -> set[str]:
+def content_words(text: str, split: Split = tokenize) -> set[str]:
     """Return the distinct tokens of a question that say what it is about.
 
     Tokens with hiragana are particles and endings, as English stop words are, and are left out if there are
     others: JSQuAD's questions share 87 % of the rest with their passage, reworded questions 21 % (of all
     tokens 75 % and 21 %).
     """
-    distinct = set(tokens)
+    distinct = set(search_tokens(text, split))
     return {token for token in distinct if not _HIRAGANA.search(token)} or distinct
+
+
+def search_tokens(text: str, split: Split = tokenize) -> list[str]:
+    """Return the tokens of a question without the function words of its language, unless there are no others.
+
+    Those that questions are asked with are rare in documents, so that BM25 would rank documents with other
+    questions first.
+    """
+    tokens = [*split(text)]
+    if not is_foreign(text):
+        return tokens
+    return [token for token in tokens if token not in _foreign_tokens()] or tokens
+
+
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in lower case; in scripts without spaces, its clauses."""
+    return _ANY_WORD.findall(text.lower())
+
+
+@lru_cache(maxsize=256)  # a question is compared with many texts
+def is_foreign(text: str) -> bool:
+    """Return whether a text is in another language than English, by its function words and its letters."""
+    of_text = plain_words(text)
+    foreign = sum(word in FOREIGN_WORDS or not word.isascii() for word in of_text)
+    english = sum(word in _ENGLISH for word in of_text)
+    return foreign > english or IS_CJK.search(text) is not None
+
+
+def forms_among(word: str, tokens: Collection[str]) -> list[str]:
+    """Return the tokens that may be other forms of a word: they begin alike and have short endings.
+
+    It serves questions in the languages that are stemmed as English: Kündigung finds Kündigungen, but not
+    Kündigungsfrist; written with "ue", it finds the same.
+    """
+    forms: list[str] = []
+    for spelling in _spellings(word):
+        alike = (token for token in tokens if token.startswith(spelling[:_LEAST_BEGINNING]))
+        forms += (token for token in alike if _are_forms(spelling, token))
+    return forms
+
+
+def beginnings_of_forms(word: str) -> set[str]:
+    """Return how tokens begin that `forms_among` may choose."""
+    return {spelling[:_LEAST_BEGINNING] for spelling in _spellings(word)}
+
+
+def _spellings(word: str) -> set[str]:
+    if len(word) < _LEAST_BEGINNING or not (word.isascii() and word.isalpha()):
+        return set()
+    return {word, _WRITTEN_OUT.sub("", word)}
+
+
+def _are_forms(word: str, other: str) -> bool:
+    shorter, longer = sorted((len(word), len(other)))
+    shared = min(shorter, max(_LEAST_SHARED, ceil(_SHARED_BEGINNING * shorter)))
+    return longer - shorter <= _LONGEST_ENDING and word[:shared] == other[:shared]
+
+
+@cache
+def _foreign_tokens() -> frozenset[str]:
+    return frozenset(tokenize(" ".join(_FOREIGN)))
 
 
 def strip_surrogates(text: str) -> str:
@@ -360,15 +545,18 @@ def has_letters(text: str) -> bool:
 
 @lru_cache(maxsize=100_000)
 def _stem(word: str) -> str:
-    stem: str = _stemmer().stemWord(word)
+    if "א" <= word[0] <= "ת":
+        return _HEBREW_AFFIX.sub("", word)
+    language = next((name for last, name in _STEMMERS.items() if word[0] <= last), "english")
+    stem: str = _stemmer(language).stemWord(word)
     return stem
 
 
 @cache
-def _stemmer() -> Any:
+def _stemmer(language: str) -> Any:
     import Stemmer
 
-    return Stemmer.Stemmer("english")
+    return Stemmer.Stemmer(language)
 
 
 def words(text: str) -> frozenset[str]:

@@ -215,7 +215,7 @@ HANDBOOK_KO = (
     [
         (HANDBOOK_ZH, "年假有几天？", "员工入职满一年后，每年享有十天带薪年假。[^1]"),
         (HANDBOOK_ZH, "病假需要什么材料？", "病假须提交医院证明。[^1]"),
-        (HANDBOOK_ZH, "加班费怎么算？", NOT_FOUND["en"]),
+        (HANDBOOK_ZH, "加班费怎么算？", NOT_FOUND["zh"]),
         (HANDBOOK_KO, "연차는 며칠인가요?", "1년 이상 근무한 직원에게는 연차휴가 15일을 준다.[^1]"),
     ],
 )
@@ -226,6 +226,68 @@ def test_chinese_and_korean_questions_are_not_refused_for_the_words_that_ask(
         [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none"
     )
     assert answer in str(pack.run(question))
+
+
+HANDBOOKS = {
+    "de": (
+        "Jedem Beschäftigten stehen dreißig Tage Urlaub zu. Die Kündigungsfrist beträgt drei Monate.",
+        "Welche Kuendigungsfristen gelten für die Mitarbeiter?",
+        "Wie kommt man zu dem Parkplatz?",
+    ),
+    "fr": (
+        "Le salarié a droit à des congés. Le préavis pour résilier le contrat est de trois mois.",
+        "Quel est le préavis pour la résiliation d'un contrat ?",
+        "Où est-ce que se trouve le parking de la ville ?",
+    ),
+    "pl": (
+        "Pracownikowi przysługuje urlop. Rachunki oddaje się w dziale księgowości.",
+        "Gdzie oddać rachunek?",
+        "Jak ugotować ryż na obiad?",
+    ),
+    "ru": (
+        "Сотруднику предоставляется отпуск. Заявление подаётся руководителю.",
+        "Кому подавать заявления?",
+        "Где находится ближайшая парковка?",
+    ),
+    "tr": (
+        "Her çalışanın izni vardır. Sözleşmenin ihbar süresi üç aydır.",
+        "Sözleşmelerde ihbar süreleri ne kadar?",
+        "Şirketin otoparkı nerede?",
+    ),
+    "ar": (
+        "يحصل الموظف على إجازة. تُقدَّم الفواتير إلى قسم المحاسبة.",
+        "أين تُقدَّم فواتير السفر؟",
+        "كيف يمكن طبخ الأرز؟",
+    ),
+    "hebrew": (
+        "עובד זכאי לחופשה. חשבוניות מגישים למחלקת הכספים.",
+        "לאן מגישים את החשבונית?",
+        "איפה החניון?",
+    ),
+    "hi": (
+        "कर्मचारी को अवकाश मिलता है। बिल लेखा विभाग में जमा होते हैं।",
+        "बिलों को किस विभाग में जमा करें?",
+        "चावल कैसे पकाएँ?",
+    ),
+    "thai": (
+        "พนักงานมีวันลาพักร้อนสิบห้าวัน ส่งใบเสร็จให้แผนกบัญชี",
+        "ส่งใบเสร็จให้แผนกไหน",
+        "จอดรถที่ไหน",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", HANDBOOKS)
+def test_other_forms_of_words_are_found_and_what_is_missing_is_said_in_the_language_of_the_question(
+    language: str,
+) -> None:
+    document, question, unanswerable = HANDBOOKS[language]
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    second_sentence = document.split(". ")[-1].split("। ")[-1]
+    assert second_sentence in without_footnotes(str(pack.run(question)))
+    assert str(pack.run(unanswerable)) == NOT_FOUND[language]
 
 
 FAQ_JA = """\
@@ -472,6 +534,7 @@ ALLOWANCE_EN = (
 )
 NOTHING_JA = "ドキュメントの中に答えは見つかりませんでした。"
 NOTHING_EN = "The answer was not found in the documents."
+NOTHING_ZH = "文件中未找到答案。"
 
 
 @pytest.mark.parametrize(
@@ -483,10 +546,10 @@ NOTHING_EN = "The answer was not found in the documents."
         (ALLOWANCE_JA, "VPN 接続方法", NOTHING_JA),
         (ALLOWANCE_JA, "Kerberos", NOTHING_JA),  # a name is in no language
         (ALLOWANCE_JA, "How does the Kerberos server start?", NOTHING_EN),
-        (ALLOWANCE_JA, "产假", NOTHING_EN),
+        (ALLOWANCE_JA, "产假", NOTHING_ZH),
         (ALLOWANCE_EN, "有給 繰越 上限", NOTHING_JA),
         (ALLOWANCE_EN, "Kerberos", NOTHING_EN),
-        (ALLOWANCE_ZH, "東京 電話", NOTHING_EN),
+        (ALLOWANCE_ZH, "東京 電話", NOTHING_ZH),
     ],
 )
 def test_the_documents_decide_where_a_question_does_not_tell_its_language(

@@ -383,3 +383,17 @@ def test_a_quotation_is_cut_around_rather_than_within() -> None:
     text = f"The harbour has a long wall.\n\n{quotation}\n\nThe wall is of stone."
     (passage,) = (node.text for node in passage_nodes(text, 20) if "comes in" in node.text)
     assert "goes out" in passage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "प्रत्येक कर्मचारी को वर्ष में चौबीस दिन का सवेतन अवकाश मिलता है।",
+        "พนักงานทุกคนมีวันลาพักร้อนสิบห้าวันต่อปี",
+        "يحصل كل موظف على ثلاثين يوماً من الإجازة السنوية المدفوعة.",
+        "כל עובד זכאי לעשרים ימי חופשה בשנה.",
+        "すべての社員は年に二十日の休暇を取れます。",
+    ],
+)
+def test_a_character_of_other_scripts_counts_as_half_a_token(text: str) -> None:
+    assert length_of(text) <= 0.6 * len(text)

@@ -395,6 +395,12 @@ def test_a_single_word_and_the_whole_passage_are_no_propositions(
     assert ("size", 0) in found(passage, text)
 
 
+def test_a_sentence_without_spaces_is_no_single_word() -> None:
+    passage = Passage("อัญชลีเป็นผู้อำนวยการของเทศบาลบ้านใหม่ ค่าน้ำจะขึ้นในปีหน้า")
+    propositions = ("อัญชลีเป็นผู้อำนวยการของเทศบาลบ้านใหม่", "ค่าน้ำจะขึ้นในปีหน้า")
+    assert found(passage, *propositions) == []
+
+
 def test_tables_and_code_are_left_alone() -> None:
     table = "| Year | Height |\n|---|---|\n| 1874 | 41 m |"
     assert found(Passage(f"It grew.\n\n{table}", "Tower"), table, "The Tower grew.") == []

@@ -87,6 +87,13 @@ def test_the_title_decides_for_a_list_of_kanji_names() -> None:
             ["Moscow is the capital of Russia."],
             "latin",
         ),
+        (
+            "Miasto podniesie ceny wody od 1 stycznia. Podwyżka dotyczy domów i firm, mówi dyrektorka.",
+            [
+                "The city raises the price of water, and it is for the households that are in the town."
+            ],
+            "en",
+        ),
         ("ঢাকা বাংলাদেশের রাজধানী ও বৃহত্তম শহর।", ["Dhaka is the capital of Bangladesh."], "latin"),
     ],
 )

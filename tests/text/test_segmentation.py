@@ -156,6 +156,17 @@ OTHERS = {
     "Ethiopic": "ይህ መጽሐፍ ነው። |ያ ብዕር ነው።",
     "Burmese": "ဒါကစာအုပ်ပါ။ |ဟုတ်တယ်။",
     "Thai phrase": "ฉันชอบ แมว",
+    "Thai title": "ดร. สมชาย มา",
+    "German ordinals": "In der 3. Klasse gilt das. |Am 1. und 2. Feiertag nicht. |Es sind 3. |Gut.",
+    "German abbreviations": "Das gilt z. B. Montags, zzgl. Versand, ggf. Zoll, d. h. Steuern. |Gut.",
+    "French quotation": "« Venez demain. » |Il partit. |« Bien », dit-elle.",
+    "Spanish": "Vive en la calle Mayor, núm. 5, en EE. UU. con el Sr. Paz. |Vea la pág. 3. |Fin.",
+    "Italian": "Il sig. Rossi e il dott. Verdi citano il d.lgs. 231/2001. |Fine.",
+    "Portuguese": "A Exma. Sra. Lima mora na Av. Paulista. |Veja a pág. 10. |Fim.",
+    "Dutch": "Zie blz. 12, bijv. nr. 3, van dr. Jansen. |Klaar.",
+    "Polish": "Zob. art. 5 ust. 2 pkt. 3, tzn. Kodeks, przy ul. Długiej. |Koniec.",
+    "Russian references": "См. рис. 3 и табл. 2 на стр. 10, т. е. Приложение. |Дом 12, с. 5. |Конец.",
+    "Vietnamese": "TS. An ở TP. Huế, xem tr. 5. |Hết.",
 }
 
 LINES = {

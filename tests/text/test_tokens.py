@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.index.words import Words
-from llama_pack_densex.text.tokens import IS_CJK, tokenize
+from llama_pack_densex.text.tokens import IS_CJK, content_words, forms_among, tokenize
 
 pytestmark = pytest.mark.pure
 
@@ -37,10 +37,15 @@ pytestmark = pytest.mark.pure
             "Köln, São Paulo, İstanbul, Łódź, Tromsø",
             ["koln", "sao", "paulo", "istanbul", "lodz", "tromso"],
         ),
-        ("Ёлка за\u0301мок Άργος ΑΡΓΟΣ", ["ёлка", "замок", "αργοσ", "αργοσ"]),
+        ("Ёлка за\u0301мок Άργος ΑΡΓΟΣ", ["елк", "замок", "αργ", "αργ"]),
         ("שָׁלוֹם أَحْمَد", ["שלום", "احمد"]),
-        ("भारत की राजधानी, বাংলা, தமிழ்", ["भारत", "की", "राजधानी", "বাংলা", "தமிழ்"]),
+        ("भारत की राजधानी, বাংলা, தமிழ்", ["भारत", "क", "राजधान", "বাংলা", "தமிழ்"]),
         ("ไทย ตก១", ["ไท", "ทย", "ตก", "១"]),
+        ("วันลา", ["วัน", "นล", "ลา"]),
+        ("сотрудники, сотрудников; еще ещё", ["сотрудник", "сотрудник", "ещ", "ещ"]),
+        ("موظف، للموظفين", ["موظف", "موظف"]),
+        ("עובד, העובדים, לעובד", ["עובד", "עובד", "עובד"]),
+        ("कर्मचारी, कर्मचारियों", ["कर्मचार", "कर्मचार"]),
         ("१२३ ٤٥ ๖", ["123", "45", "6"]),
         ("", []),
         ("?!…。", []),
@@ -144,3 +149,39 @@ def test_an_unknown_tokenizer_is_refused_with_what_there_is(
 
 def words(text: str) -> list[str]:
     return text.split()
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("Was kostet eine Fahrkarte nach Paris?", {"kostet", "fahrkart", "pari"}),
+        ("Combien coûte un billet pour Paris ?", {"cout", "billet", "pari"}),
+        ("Ile kosztuje bilet do Paryża?", {"kosztuj", "bilet", "paryza"}),
+        ("Сколько стоит билет до Парижа?", {"сто", "билет", "париж"}),
+        ("회사 VPN에 어떻게 접속하나요?", {"회사", "vpn", "에", "접속", "속하"}),
+        ("When did the man die in the war?", {"man", "die", "war"}),
+        ("OS upgrade", {"os", "upgrad"}),
+    ],
+)
+def test_content_words_are_those_that_are_no_function_words_of_their_language(
+    question: str, words: set[str]
+) -> None:
+    assert content_words(question) == words
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "is_form"),
+    [
+        ("kundigung", "kundigungen", True),
+        ("kuendigung", "kundigung", True),
+        ("oryginalny", "oryginalnych", True),
+        ("hucre", "hucredeki", True),
+        ("reis", "reisekosten", False),
+        ("truong", "truoc", False),
+        ("arbeitszeit", "arbeitgeber", False),
+        ("tag", "tage", False),
+        ("東京都庁", "東京都庁舎", False),
+    ],
+)
+def test_forms_of_a_word_begin_alike(word: str, other: str, is_form: bool) -> None:
+    assert forms_among(word, [other]) == [other] * is_form

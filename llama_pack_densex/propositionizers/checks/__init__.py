@@ -212,7 +212,7 @@ def _is_word(text: Text, language: str) -> bool:
     if language == "ja":
         return not _HIRAGANA.search(text.plain) and len(text.squeezed) < _LONGEST_WORD_JA
     is_spaced = all(token.lastgroup in _SPACED for token in text.tokens)
-    return is_spaced and len(text.plain.split()) == 1
+    return is_spaced and language not in ("thai", "other") and len(text.plain.split()) == 1
 
 
 _WHOLE = 0.9  # of a passage's characters
