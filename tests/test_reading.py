@@ -23,7 +23,7 @@ from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
 from llama_pack_densex.reading.encoding import decode
 from llama_pack_densex.reading.readers import READERS
 from llama_pack_densex.text.links import searchable_text
-from tests.pdf_file import pdf_bytes, table_drawing
+from tests.pdf_file import pdf_bytes, sections, table_drawing
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
 
@@ -2563,7 +2563,7 @@ def test_a_pdf_page_has_the_title_and_the_section_that_it_is_in(tmp_path: Path) 
     )
     pages = read_file(file, "a.pdf")
     assert [page.metadata["title"] for page in pages] == ["Apollo"] * 5
-    assert [page.metadata.get("section") for page in pages] == [None, None, "Crew", None, "Flight"]
+    assert sections(pages) == [None, None, "Crew", None, "Flight"]
 
 
 def test_what_the_bookmarks_of_a_pdf_name_are_headings(tmp_path: Path) -> None:
@@ -2579,6 +2579,7 @@ def test_what_the_bookmarks_of_a_pdf_name_are_headings(tmp_path: Path) -> None:
     assert second.text.split("\n") == [
         "    # Light it.",
         "    #",
+        "",
         "# 2.1 the lamp of Karsted",
         *lines[4:],
     ]

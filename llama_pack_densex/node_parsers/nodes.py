@@ -24,6 +24,7 @@ from llama_index.core.schema import (
 
 from llama_pack_densex.node_parsers.ids import PIECE, NodeIds, named
 from llama_pack_densex.node_parsers.metadata import (
+    ABOVE_KEY,
     ANSWERS_KEY,
     BOOKKEEPING_KEYS,
     CONTEXT_KEY,
@@ -137,7 +138,8 @@ class DocumentNodes:
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
         )
-        self._outline = Outline(document.get_content() if document.source_node is None else "")
+        text = document.get_content() if document.source_node is None else ""
+        self._outline = Outline(text, document.metadata.get(ABOVE_KEY, ()))
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
         self._links: dict[str, RelatedNodeInfo] = {}

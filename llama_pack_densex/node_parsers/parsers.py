@@ -27,7 +27,12 @@ from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
 
 from llama_pack_densex.llm.reference import SECRET
 from llama_pack_densex.node_parsers.ids import NodeIds, content_hash, marked
-from llama_pack_densex.node_parsers.metadata import appearance, embedded_metadata, lasting
+from llama_pack_densex.node_parsers.metadata import (
+    ABOVE_KEY,
+    appearance,
+    embedded_metadata,
+    lasting,
+)
 from llama_pack_densex.node_parsers.nodes import DocumentNodes, NodeSettings
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import (
@@ -160,12 +165,13 @@ class BasePropositionNodeParser(NodeSettings):
             try:
                 metadata = lasting(document.metadata)
                 metadata.pop("file_path", None)
+                above = document.metadata.get(ABOVE_KEY)
                 embedded = embedded_metadata(document, self.embed_metadata)
                 shown = [embedded, appearance(document)] if embedded else []
                 edition = self.propositionizer.edition(partial(title_of, document))
-                editions = [edition] if edition else []
+                rest = filter(None, [edition, above])
                 own = content_hash(
-                    document.get_content(), metadata, settings, fingerprint, shown, *editions
+                    document.get_content(), metadata, settings, fingerprint, shown, *rest
                 )
                 return marked(own, fingerprint)
             except (TypeError, ValueError):
