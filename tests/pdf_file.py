@@ -6,6 +6,11 @@ import zlib
 from collections.abc import Sequence
 from typing import Literal
 
+from llama_index.core import Document
+from llama_index.core.schema import IndexNode
+
+from llama_pack_densex import PropositionNodeParser
+
 
 def table_drawing(
     rows: Sequence[Sequence[str]],
@@ -85,7 +90,10 @@ _FONT_ELSEWHERE = (
     "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
 
-_FONT_FOR_CODE = "/F6 << /Type /Font /Subtype /Type1 /BaseFont /Courier >>"
+_OTHER_FONTS = (
+    "/F6 << /Type /Font /Subtype /Type1 /BaseFont /Courier >> "
+    "/F8 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >>"
+)
 
 
 def _japanese_fonts(number: int) -> str:
@@ -120,6 +128,17 @@ def text_drawing(lines: Sequence[tuple[float, float, str]], upright: bool = Fals
             shown = f"/{font} 12 Tf {x} {y} Td <{code}>"
         drawing += f"BT {shown} Tj ET\n"
     return drawing
+
+
+def heading_drawing(y: float, text: str, size: float = 12, font: str = "F8", x: float = 60) -> str:
+    """What draws a line on a page, in bold unless another font is named."""
+    return f"BT /{font} {size} Tf {x} {y} Td ({text.translate(_ESCAPES)}) Tj ET\n"
+
+
+def sections(pages: Sequence[Document]) -> list[str | None]:
+    """The sections of the sentences on pages."""
+    nodes = PropositionNodeParser().get_nodes_from_documents(pages)
+    return [node.metadata.get("section") for node in nodes if isinstance(node, IndexNode)]
 
 
 def form_field(
@@ -176,7 +195,7 @@ def pdf_bytes(
         drawing += drawings[i] if drawings else ""
         objects += [
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
-            f"{_japanese_fonts(font)} {_FONT_FOR_CODE} >> >> "
+            f"{_japanese_fonts(font)} {_OTHER_FONTS} >> >> "
             f"/Annots [{' '.join(fields[i]) if fields else ''}] /Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]

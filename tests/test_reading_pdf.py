@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from llama_pack_densex.reading import read_file
-from tests.pdf_file import form_field, pdf_bytes, table_drawing, text_drawing
+from tests.pdf_file import (
+    form_field,
+    heading_drawing,
+    pdf_bytes,
+    sections,
+    table_drawing,
+    text_drawing,
+)
 
 RADIO = "/Ff 32768"
 COMBO = "/Ff 131072 /Opt [(Tokyo) (Osaka)]"
@@ -481,3 +490,123 @@ def test_upright_lines_are_read_from_the_right_and_tier_by_tier(tmp_path: Path) 
         drawing += text_drawing(readings, upright=True).replace("12 Tf", "5 Tf")
         (text,) = pages(tmp_path / "a.pdf", [drawing])
         assert "".join(text.split()) == "".join([*upper, *lower])
+
+
+# Headings
+
+CHAPTER = heading_drawing(720, "Rules of the house", 18)
+MEALS = heading_drawing(690, "Meals", 14)
+BODY = text_drawing(below(*CYCLES, top=670))
+REST = text_drawing(below(*CYCLES, top=560)) + text_drawing(below(*CYCLES, top=490))
+
+
+def headings(path: Path, *drawings: str, bookmarks: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """The headings on pages."""
+    path.write_bytes(pdf_bytes([""] * len(drawings), drawings=drawings, bookmarks=bookmarks))
+    texts = [document.text for document in read_file(path, path.name)]
+    return [line for text in texts for line in text.split("\n") if line.startswith("#")]
+
+
+def test_larger_lines_are_headings_until_the_next_one_on_a_later_page(tmp_path: Path) -> None:
+    second = BODY + heading_drawing(590, "Quiet", 14) + REST
+    file = tmp_path / "a.pdf"
+    file.write_bytes(pdf_bytes(["", ""], drawings=[CHAPTER + MEALS + BODY, second]))
+    pages = read_file(file, file.name)
+    assert pages[0].text.split("\n\n") == [
+        "# Rules of the house",
+        f"## Meals\n{' '.join(CYCLES)}",
+    ]
+    names = [f"Rules of the house, {name}" for name in ("Meals", "Quiet")]
+    assert [*dict.fromkeys(sections(pages))] == names
+    assert set(sections(pages[1:])) == {*names}
+
+
+def test_bold_lines_with_space_above_are_headings_whose_numbers_give_levels(tmp_path: Path) -> None:
+    page = heading_drawing(720, "1 Staff", 12) + heading_drawing(698, "1.1 Leave of absence", 12)
+    page += BODY + heading_drawing(590, "2 Guests", 12) + REST
+    found = headings(tmp_path / "a.pdf", page)
+    assert found == ["# 1 Staff", "## 1.1 Leave of absence", "# 2 Guests"]
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        heading_drawing(590, "Table 2. Guests by month", 12),
+        heading_drawing(590, "Guests pay at the desk.", 16),
+        heading_drawing(590, "- Guests", 16),
+        heading_drawing(590, "Note:", 12),
+        heading_drawing(590, "2024-05-01", 16),
+        heading_drawing(590, "Total: 170.00 EUR", 16),
+        heading_drawing(590, "info@example.org", 16),
+        heading_drawing(590, "Guests") + heading_drawing(590, "none", font="F1", x=120),
+        heading_drawing(590, "Guest") + heading_drawing(590, "Room", x=300),
+        heading_drawing(614, "Guests"),  # no more space above than between the lines of a paragraph
+        "".join(heading_drawing(590 - 13 * n, "Guests may stay for", 12) for n in range(4)),
+        heading_drawing(590, "def stay(guest)", 13, "F6"),
+    ],
+)
+def test_lines_that_only_stand_out_are_no_headings(tmp_path: Path, drawing: str) -> None:
+    assert headings(tmp_path / "a.pdf", MEALS + BODY + drawing, REST) == ["# Meals"]
+
+
+def test_what_is_large_on_a_cover_alone_is_no_heading_but_its_title(tmp_path: Path) -> None:
+    cover = heading_drawing(600, "Rules", 30) + heading_drawing(500, "The board", 20)
+    cover += heading_drawing(450, "Karsted in May", 16)
+    assert headings(tmp_path / "a.pdf", cover, MEALS + BODY, BODY) == [
+        "# Rules",
+        "## Meals",
+    ]
+
+
+def test_slides_have_their_first_lines_as_headings(tmp_path: Path) -> None:
+    points = [heading_drawing(650 - 40 * n, f"We met {n} guests", 20, "F1") for n in range(5)]
+    slide = "".join(points) + heading_drawing(430, "Next week", 24)
+    first = heading_drawing(700, "Staff", 30) + slide
+    assert headings(tmp_path / "a.pdf", first, first.replace("Staff", "Guests")) == [
+        "# Staff",
+        "# Guests",
+    ]
+
+
+def test_tags_tell_headings_whatever_their_font(tmp_path: Path) -> None:
+    drawing = MEALS
+    for number, name in enumerate(("Guests", "Staff")):
+        heading = heading_drawing(650 - 60 * number, name, font="F1")
+        drawing += f"/H2 << /MCID {number} >> BDC {heading} EMC\n"
+        drawing += heading_drawing(630 - 60 * number, CYCLES[number], font="F1")
+    tree = "/StructTreeRoot << /K 91 0 R /ParentTree << /Nums [0 [92 0 R 93 0 R]] >> >>"
+    elements = (
+        "91 0 obj << /S /Document /K [92 0 R 93 0 R] >> endobj\n"
+        "92 0 obj << /S /H1 /P 91 0 R /Pg 4 0 R /K 0 >> endobj\n"
+        "93 0 obj << /S /H2 /P 91 0 R /Pg 4 0 R /K 1 >> endobj\n"
+    )
+    data = pdf_bytes([""], drawings=[drawing]).decode()
+    data = data.replace("/Type /Page /", "/Type /Page /StructParents 0 /")
+    data = data.replace("/Type /Catalog", f"/Type /Catalog /MarkInfo << /Marked true >> {tree}")
+    data = data.replace("trailer", f"{elements}trailer")
+    file = tmp_path / "a.pdf"
+    file.write_text(
+        re.sub(r"startxref\n\d+", "startxref\n0", data)
+    )  # so that all objects are sought
+    (page,) = read_file(file, file.name)
+    assert [line for line in page.text.split("\n") if "#" in line] == ["# Guests", "## Staff"]
+
+
+@pytest.mark.parametrize(
+    ("bookmark", "found"),
+    [("Rules of the House", ["# Rules of the house", "## Meals"]), ("We work", ["# We work"])],
+)
+def test_bookmarks_that_fonts_do_not_confirm_are_the_headings(
+    tmp_path: Path, bookmark: str, found: list[str]
+) -> None:
+    page = CHAPTER + MEALS + BODY + text_drawing(below("We work", top=560))
+    assert headings(tmp_path / "a.pdf", page, bookmarks=[(bookmark, 0)]) == found
+
+
+def test_a_running_head_that_names_a_section_is_left_out(tmp_path: Path) -> None:
+    second = text_drawing([(60, 750, "Chapter 1: Rules of the house 2")]) + BODY
+    file = tmp_path / "a.pdf"
+    third = heading_drawing(720, "Rules of the house 2", 18) + BODY
+    file.write_bytes(pdf_bytes([""] * 3, drawings=[CHAPTER + BODY, second, third]))
+    texts = [page.text for page in read_file(file, file.name)[1:]]
+    assert texts == [" ".join(CYCLES), f"# Rules of the house 2\n{' '.join(CYCLES)}"]

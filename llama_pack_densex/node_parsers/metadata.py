@@ -31,6 +31,8 @@ TITLE_KEY = "densex_title"
 """The title of the passage's document."""
 SECTION_KEY = "densex_section"
 """The headings above a passage, outermost first, joined by ", "."""
+ABOVE_KEY = "densex_above"
+"""On documents that are parts of a file: the headings that their text begins below, outermost first."""
 UNVERIFIED_KEY = "densex_unverified"
 """True on propositions that no sentence of their passage states; their span is the passage's."""
 DOCUMENT_HASH_KEY = "densex_document_hash"
@@ -52,7 +54,7 @@ FOOTNOTE_KEY = "footnote"
 """On nodes that an LLM reads to answer: the footnote that refers to them, as "[^1]"."""
 
 BOOKKEEPING_KEYS = (
-    GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, CONTEXT_KEY, DOCUMENT_ID_KEY,
+    GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, ABOVE_KEY, CONTEXT_KEY, DOCUMENT_ID_KEY,
     DOCUMENT_HASH_KEY, ANSWERS_KEY, FINDINGS_KEY, MATCHED_KEY, UNVERIFIED_KEY,
 )  # fmt: skip
 

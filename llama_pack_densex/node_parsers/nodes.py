@@ -24,6 +24,7 @@ from llama_index.core.schema import (
 
 from llama_pack_densex.node_parsers.ids import PIECE, NodeIds, named
 from llama_pack_densex.node_parsers.metadata import (
+    ABOVE_KEY,
     ANSWERS_KEY,
     CONTEXT_KEY,
     DOCUMENT_HASH_KEY,
@@ -126,12 +127,12 @@ class DocumentNodes:
         if document.source_node:
             self._hash = f"{PIECE}{self._hash} {document.id_}"
             self._source = document.source_node
-            self._outline = Outline("")
         else:
             self._source = RelatedNodeInfo(
                 node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
             )
-            self._outline = Outline(document.get_content())
+        text = "" if document.source_node else document.get_content()
+        self._outline = Outline(text, document.metadata.get(ABOVE_KEY, ()))
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
         self._links: dict[str, RelatedNodeInfo] = {}

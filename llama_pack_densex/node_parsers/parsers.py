@@ -27,7 +27,12 @@ from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
 
 from llama_pack_densex.llm.reference import SECRET
 from llama_pack_densex.node_parsers.ids import NodeIds, content_hash, marked
-from llama_pack_densex.node_parsers.metadata import appearance, embedded_metadata, lasting
+from llama_pack_densex.node_parsers.metadata import (
+    ABOVE_KEY,
+    appearance,
+    embedded_metadata,
+    lasting,
+)
 from llama_pack_densex.node_parsers.nodes import DocumentNodes, NodeSettings
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import (
@@ -165,8 +170,9 @@ class BasePropositionNodeParser(NodeSettings):
                 if embedded:
                     parts[-1] = [embedded, appearance(document)]
                 edition = self.propositionizer.edition(partial(title_of, document))
-                if edition:
-                    parts.append(edition)
+                for part in (edition, document.metadata.get(ABOVE_KEY)):
+                    if part:
+                        parts.append(part)
                 return marked(content_hash(*parts), fingerprint)
             except (TypeError, ValueError):
                 return _UNKEPT

@@ -5,22 +5,36 @@ from __future__ import annotations
 import operator
 import re
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_double, c_float, create_string_buffer
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from math import pi
+from math import hypot, pi
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
+from llama_pack_densex.node_parsers.metadata import ABOVE_KEY
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.pdf_forms import Character, read_fields, with_fields
+from llama_pack_densex.reading.pdf_forms import Character, read_fields, string_of, with_fields
+from llama_pack_densex.reading.pdf_headings import (
+    Font,
+    Sections,
+    as_heading,
+    count_fonts,
+    find_headings,
+    font_of,
+    is_apart,
+    mark_headings,
+    tag_mark,
+    with_headings,
+    without_marks,
+)
 from llama_pack_densex.reading.pdf_lines import (
     WIDE_GAP,
     Box,
@@ -32,7 +46,7 @@ from llama_pack_densex.reading.pdf_lines import (
     page_box,
 )
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, without_readings
-from llama_pack_densex.reading.pdf_paragraphs import find_wraps
+from llama_pack_densex.reading.pdf_paragraphs import TextLine, find_wraps, read_lines, whole_line
 from llama_pack_densex.reading.pdf_tables import (
     PdfTable,
     Ruling,
@@ -61,25 +75,23 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pages(file: Path) -> Iterator[Part]:
-    """Yield the pages of a PDF, with its title, page labels, and the bookmarked section of a whole page."""
+    """Yield the pages of a PDF, with its title, page labels, and the headings that each begins below."""
     with _PDFIUM, closing(PdfDocument(file)) as document:
         if document.get_formtype() in _XFA:
             logger.warning("%s is an XFA form, %s", file, _XFA_ADVICE)
         document.init_forms()
         title = titled(document.get_metadata_value("Title"))
-        begun = _sections_begun(document)
-        section = ""
-        for number, text in enumerate(_without_running_lines(_page_texts(document, file))):
+        fonts: Counter[Font] = Counter()
+        pages = _without_running_lines(_page_texts(document, file, fonts))
+        pages = [_CONTROLS.sub("", _HYPHEN.sub(_joined_word, page)) for page in pages]
+        # indent comments of code, which would look like headings
+        pages = [re.sub("(?m)^#", "    #", page) for page in pages]
+        sections = _best_sections(document, pages, fonts)
+        for number, (text, above) in enumerate(sections):
             page = str(number + 1)
             metadata = {**title, "page_label": document.get_page_label(number) or page}
-            if section and number not in begun:
-                metadata["section"] = section
-            text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
-            # indent comments of code, which would look like headings
-            text = re.sub("(?m)^#", "    #", text)
-            for path in begun[number]:
-                text = _with_heading(text, path)
-                section = ", ".join(path)
+            if above:
+                metadata[ABOVE_KEY] = above
             yield Part(text.strip("\n"), metadata, page)
 
 
@@ -99,6 +111,7 @@ class _Layout:
             there are no tables.
         tables: Its tables.
         wraps: Replacements for the characters at line ends within paragraphs.
+        marks: The marks of lines that may be headings, by where they start.
         has_fonts: Whether all fonts are available; without its font, PDFium leaves out characters.
     """
 
@@ -106,6 +119,7 @@ class _Layout:
     boxes: Boxes
     tables: Sequence[PdfTable]
     wraps: Mapping[int, str]
+    marks: Mapping[int, str]
     has_fonts: bool
 
     def is_at_top(self, table: PdfTable) -> bool:
@@ -117,12 +131,15 @@ class _Layout:
         return self.text.count("\n", max(table.places)) <= _RUNNING
 
 
-def _page_texts(document: Any, file: Path) -> Iterator[str]:
-    """Yield the text of each page, with its tables as Markdown and the values of its form fields."""
+def _page_texts(document: Any, file: Path, fonts: Counter[Font]) -> Iterator[str]:
+    """Yield the text of each page, with its tables as Markdown and the values of its form fields.
+
+    Lines that may be headings are marked; the characters in each font are counted.
+    """
     last_table: PdfTable | None = None  # at the end of the page before
     is_warned = False
     for page in document:
-        layout = _read_layout(document, page)
+        layout = _read_layout(document, page, fonts)
         if not layout.has_fonts and not is_warned:
             is_warned = True
             logger.warning("%s %s", file, _FONT_ADVICE)
@@ -135,7 +152,7 @@ def _page_texts(document: Any, file: Path) -> Iterator[str]:
         yield _page_text(layout, tables)
 
 
-def _read_layout(document: Any, page: Any) -> _Layout:
+def _read_layout(document: Any, page: Any, fonts: Counter[Font]) -> _Layout:
     text_page, turns = _upright_text(page)
     fields = [*read_fields(document, page, turns)]
     across, down = _rulings(page, turns)
@@ -157,15 +174,34 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
     boxes = _boxes_in(text, box_at) if has_shape else {}  # takes as long as everything else
     wraps: dict[int, str] = {}
+    marks: dict[int, str] = {}
     if not fields:
-        wraps = find_wraps(text, box_at, partial(_has_code_font, text_page))
+        wraps, marks = _read_lines(text, box_at, page, text_page, fonts)
     characters = with_fields(text, boxes, fields)
     text = "".join(character.sign for character in characters)
     boxes = _boxes_of(characters) if boxes else {}
     tables: list[PdfTable] = []
     if may_have_tables:
         tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
-    return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
+    return _Layout(text, boxes, tables, wraps, marks, all(map(_is_embedded, flat_texts)))
+
+
+def _read_lines(
+    text: str, box_at: Callable[[int], Box], page: Any, text_page: Any, counts: Counter[Font]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the replacements for line ends within paragraphs, and the marks of possible headings."""
+    lines_in_pieces = read_lines(text, box_at)
+    lines = [*map(whole_line, lines_in_pieces)]
+    fonts = {line.start: font_of(text, line, partial(_font_at, text_page)) for line in lines}
+    counts += count_fonts(lines, fonts)
+    marks = mark_headings(text, lines, box_at, fonts)
+    marks |= _tagged_lines(lines, page, text_page)
+
+    def are_apart(above: TextLine, below: TextLine) -> bool:
+        is_code = fonts[above.start].is_code and fonts[below.start].is_code
+        return is_code or is_apart(marks, above, below)
+
+    return find_wraps(text, lines_in_pieces, are_apart), marks
 
 
 def _upright_text(page: Any) -> tuple[Any, int]:
@@ -195,6 +231,8 @@ def _boxes_of(characters: Sequence[Character]) -> Boxes:
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
     """Return the text of a page in reading order, with the given tables in place of its own."""
     characters = [*layout.text]
+    for place, mark in layout.marks.items():
+        characters[place] = mark + characters[place]
     boxes = {**layout.boxes}
     wraps = {**layout.wraps}
     lines: list[Line] = []
@@ -222,6 +260,7 @@ def _text(text_page: Any) -> str:
         chr, map(partial(raw.FPDFText_GetUnicode, text_page), range(text_page.count_chars()))
     )
     text = "".join(units).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = without_marks(text, "\ufffd")  # a font's own signs of private use
     return re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
 
 
@@ -382,9 +421,13 @@ def _is_code(text_page: Any, characters: Sequence[Character], place: int) -> boo
 
 
 def _has_code_font(text_page: Any, place: int) -> bool:
+    return _FONT_FOR_CODE.search(_font_name(text_page, place)) is not None
+
+
+def _font_name(text_page: Any, place: int) -> bytes:
     name = create_string_buffer(_LONGEST_NAME)
     raw.FPDFText_GetFontInfo(text_page, place, name, _LONGEST_NAME, None)
-    return _FONT_FOR_CODE.search(name.value) is not None
+    return name.value
 
 
 def _rulings(page: Any, turns: int) -> tuple[list[Ruling], list[Ruling]]:
@@ -426,6 +469,74 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
         start = point
 
 
+# Headings
+
+_BOLD = re.compile(rb"(?i)bold|black|heavy|demi|cmbx|cmb\d|-b$|-w[6-9]")
+_GOTHIC = re.compile(rb"(?i)gothic")
+_LEAST_BOLD = 600
+_LARGEST = 1_000  # half points
+
+
+def _font_at(text_page: Any, place: int) -> Font:
+    matrix = raw.FS_MATRIX()
+    raw.FPDFText_GetMatrix(text_page, place, matrix)
+    size = raw.FPDFText_GetFontSize(text_page, place) * hypot(matrix.c, matrix.d)
+    half_points = round(min(2 * abs(size), _LARGEST))
+    name = _font_name(text_page, place)
+    text_object = raw.FPDFText_GetTextObject(text_page, place)
+    # a font without a bold face is drawn twice, or with a thick edge
+    is_stroked = (
+        raw.FPDFTextObj_GetTextRenderMode(text_object) == raw.FPDF_TEXTRENDERMODE_FILL_STROKE
+    )
+    is_heavy = raw.FPDFText_GetFontWeight(text_page, place) >= _LEAST_BOLD
+    weight = int(_GOTHIC.search(name) is not None)
+    if is_stroked or is_heavy or _BOLD.search(name):
+        weight = 2
+    return Font(half_points, weight, _FONT_FOR_CODE.search(name) is not None)
+
+
+def _tagged_lines(lines: Iterable[TextLine], page: Any, text_page: Any) -> dict[int, str]:
+    """Return the marks of the lines of a page that its tags make headings, by where they start."""
+    tree = raw.FPDF_StructTree_GetForPage(page)
+    if not tree:
+        return {}
+    headings: dict[int, tuple[int, int]] = {}
+    for number in range(raw.FPDF_StructTree_CountChildren(tree)):
+        _read_tags(raw.FPDF_StructTree_GetChildAtIndex(tree, number), headings)
+    raw.FPDF_StructTree_Close(tree)
+    marks: dict[int, str] = {}
+    last: tuple[int, int] | None = None
+    for line in lines:
+        heading = headings.get(_content_at(text_page, line.start))
+        if heading and heading == headings.get(_content_at(text_page, line.end - 1)):
+            marks[line.start] = tag_mark(0 if heading == last else heading[1])
+        last = heading
+    return marks
+
+
+def _content_at(text_page: Any, place: int) -> int:
+    """Return the number of the piece of content that the character at a place is in."""
+    text_object = raw.FPDFText_GetTextObject(text_page, place)
+    return int(raw.FPDFPageObj_GetMarkedContentID(text_object))
+
+
+def _read_tags(
+    element: Any, headings: dict[int, tuple[int, int]], heading: tuple[int, int] | None = None
+) -> None:
+    """Map each piece of content below an element that belongs to a heading to its number and level."""
+    if not element:
+        return
+    tag = string_of(raw.FPDF_StructElement_GetType, element)
+    if match := re.fullmatch(r"H([1-6]?)", tag):
+        heading = (len(headings), int(match[1] or 1))
+    for number in range(raw.FPDF_StructElement_CountChildren(element)):
+        content = raw.FPDF_StructElement_GetChildMarkedContentID(element, number)
+        if content < 0:
+            _read_tags(raw.FPDF_StructElement_GetChildAtIndex(element, number), headings, heading)
+        elif heading:
+            headings[content] = heading
+
+
 # Running headers and footers
 
 _RUNNING = 2  # the most lines of a running header or footer
@@ -445,7 +556,7 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     as a document's title is.
     """
     pages = [text.strip().split("\n") for text in texts]
-    titles = {line.strip().casefold() for page in pages for line in page}
+    titles = {without_marks(line).strip().casefold() for page in pages for line in page}
     for edge in (0, -1) * _RUNNING:
         lines = [page[edge].strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
@@ -462,7 +573,7 @@ def _pages_to_same(lines: Sequence[str], number: int) -> list[int]:
 
 
 def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
-    line = lines[number]
+    line = without_marks(lines[number])
     if not line or line.startswith("|"):
         return False
     same = _pages_to_same(lines, number)
@@ -474,7 +585,7 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     label = _LABEL.match(line)
     if not label or label[1].casefold() in titles:
         return True
-    return lines[number + same[0]].startswith(label[0])
+    return without_marks(lines[number + same[0]]).startswith(label[0])
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:
@@ -490,33 +601,60 @@ def _recurs(line: str, other: str, pages: int) -> bool:
 # Bookmarks
 
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
+_AGREED = 0.9  # share of the bookmarks on a page that its headings have, too
 
 
-def _sections_begun(document: Any) -> defaultdict[int, list[list[str]]]:
-    """Return the sections that begin on each page, each as its path of titles, outermost first."""
-    begun: defaultdict[int, list[list[str]]] = defaultdict(list)
+def _best_sections(document: Any, pages: Sequence[str], fonts: Counter[Font]) -> Sections:
+    """Return the pages with the headings that tags or fonts tell, unless bookmarks tell others."""
+    headings = find_headings(pages, fonts)
+    by_layout = with_headings(pages, headings)
+    bookmarks = [*_bookmarks(document)]
+    by_bookmarks = _with_bookmarks([*map(without_marks, pages)], bookmarks)
+    found = agreed = 0
+    for number, path in bookmarks:
+        found += _has_heading(by_bookmarks[number], path)
+        agreed += _has_heading(by_layout[number], path)
+    return by_layout if headings and agreed >= _AGREED * found else by_bookmarks
+
+
+def _bookmarks(document: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the page of each bookmark, and its path of titles, outermost first."""
     path: list[str] = []
     for bookmark in document.get_toc():
         path[bookmark.level :] = [on_one_line(bookmark.get_title())]
         destination = bookmark.get_dest()
         number = destination.get_index() if destination else None
-        if path[-1] and number is not None:
-            begun[number].append([*filter(None, path)])
-    return begun
+        if number is not None and any(map(str.isalnum, path[-1])):
+            yield number, [*filter(None, path)]
 
 
-def _with_heading(text: str, path: Sequence[str]) -> str:
-    """Make a heading of a section's title on a page, which may have several lines and a number before it.
+def _with_bookmarks(pages: Sequence[str], bookmarks: Iterable[tuple[int, list[str]]]) -> Sections:
+    """Return pages with the headings that bookmarks name; one that lacks a name begins below none."""
+    begun: defaultdict[int, list[list[str]]] = defaultdict(list)
+    for number, path in bookmarks:
+        begun[number].append(path)
+    sections: Sections = []
+    above: list[str] = []
+    for number, text in enumerate(pages):
+        paths = begun[number]
+        for path in paths:
+            if match := re.search(f"(?m)^{_pattern(path)}$", text):
+                heading = as_heading(match[0], len(path))
+                text = f"{text[: match.start()]}{heading}{text[match.end() :]}"
+        is_found = all(_has_heading((text, above), path) for path in paths)
+        sections.append((text, above if is_found else []))
+        above = paths[-1] if paths else above
+    return sections
+
+
+def _has_heading(section: tuple[str, Sequence[str]], path: Sequence[str]) -> bool:
+    return re.search(f"(?m)^#+ {_pattern(path)}$", section[0]) is not None
+
+
+def _pattern(path: Sequence[str]) -> str:
+    """Return a pattern of a section's title, which may have several lines and a number before it.
 
     Only its letters and digits are compared: a page may have other quotes or dashes, or lines drawn for "_".
     """
     title = r"[\W_]*".join(filter(str.isalnum, path[-1]))
-    if not title:
-        return text
-    marks = "#" * min(len(path), 6)
-    return re.sub(
-        rf"(?m)^{_SECTION}[^\w\n]*(?i:{title})[^\w\n]*$",
-        lambda match: f"{marks} {on_one_line(match[0])}",
-        text,
-        count=1,
-    )
+    return rf"{_SECTION}[^\w\n]*(?i:{title})[^\w\n]*"

@@ -56,8 +56,8 @@ def _field(form: Any, annotation: Any, turns: int) -> Field | None:
     kind = raw.FPDFAnnot_GetFormFieldType(form, annotation)
     rectangle = raw.FS_RECTF()
     raw.FPDFAnnot_GetRect(annotation, rectangle)
-    name = _string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
-    name = name or _string(raw.FPDFAnnot_GetFormFieldName, form, annotation).rpartition(".")[2]
+    name = string_of(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
+    name = name or string_of(raw.FPDFAnnot_GetFormFieldName, form, annotation).rpartition(".")[2]
     sides = (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
     box = page_box(sides, turns)
     return Field(name, _value(form, annotation, kind), box, kind in _BOXES)
@@ -69,18 +69,19 @@ def _value(form: Any, annotation: Any, kind: int) -> str:
     if kind in _CHOICES:
         count = raw.FPDFAnnot_GetOptionCount(form, annotation)
         labels = [
-            _string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
+            string_of(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
             for option in range(count)
             if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)
         ]
-        return ", ".join(labels) or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+        return ", ".join(labels) or string_of(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     is_secret = raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
     if kind != raw.FPDF_FORMFIELD_TEXTFIELD or is_secret:
         return ""
-    return _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+    return string_of(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
 
 
-def _string(function: Callable[..., int], *arguments: Any) -> str:
+def string_of(function: Callable[..., int], *arguments: Any) -> str:
+    """Return the string that a function of PDFium writes into a buffer, on one line."""
     size = function(*arguments, None, 0)
     buffer = create_string_buffer(size)
     function(*arguments, cast(buffer, POINTER(c_ushort)), size)

@@ -43,7 +43,7 @@ _CONTENTS = re.compile(r"(?:[.．…‥・·] ?){4}|\s[\divx]{1,4}$")
 
 
 @dataclass(frozen=True)
-class _TextLine:
+class TextLine:
     """A line of a page.
 
     Args:
@@ -65,37 +65,46 @@ class _TextLine:
         """The average width of a letter (of wide letters, half of it) in heights of the line."""
         return self.box.width / (len(self.text) + len(WIDE.findall(self.text))) / self.box.size
 
-    def is_as_large_as(self, other: _TextLine) -> bool:
+    def is_as_large_as(self, other: TextLine) -> bool:
         """Return whether it seems to have the same font size as another line."""
         return 1 / _SAME < self.box.size / other.box.size < _SAME
 
 
+def read_lines(text: str, box_at: Callable[[int], Box]) -> list[list[TextLine]]:
+    """Return the lines of a page, each in pieces: PDFium breaks lines at what is raised or lowered.
+
+    Args:
+        text: The page's text.
+        box_at: Returns the box of the character at a place.
+    """
+    pieces = [_text_line(match, box_at) for match in _LINE.finditer(text)]
+    if len(pieces) > _MOST_LINES:
+        return []
+
+    def goes_on(run: list[TextLine], piece: TextLine) -> bool:
+        return box_at(piece.start).follows(box_at(run[-1].end - 1), WIDE_GAP)
+
+    return runs(pieces, goes_on)
+
+
 def find_wraps(
     text: str,
-    box_at: Callable[[int], Box],
-    is_code_at: Callable[[int], bool],
+    lines_in_pieces: Sequence[Sequence[TextLine]],
+    are_apart: Callable[[TextLine, TextLine], bool],
 ) -> dict[int, str]:
     """Return the places of line ends within paragraphs in a page's text, with their replacements.
 
     Args:
         text: The page's text.
-        box_at: Returns the box of the character at a place.
-        is_code_at: Returns whether the character at a place is in a font for code.
+        lines_in_pieces: Its lines, as `read_lines` returns them.
+        are_apart: Returns whether two lines are not in the same paragraph, whatever their positions.
     """
-    pieces = [_text_line(match, box_at) for match in _LINE.finditer(text)]
-    if len(pieces) > _MOST_LINES:
-        return {}
-
-    def goes_on(run: list[_TextLine], piece: _TextLine) -> bool:
-        return box_at(piece.start).follows(box_at(run[-1].end - 1), WIDE_GAP)
-
     wraps: dict[int, str] = {}
-    lines: list[_TextLine] = []
-    for run in runs(pieces, goes_on):  # PDFium breaks lines at what is raised or lowered
-        lines.append(_whole_line(run))
-        for left, right in pairwise(run):
+    for pieces in lines_in_pieces:
+        for left, right in pairwise(pieces):
             wraps |= _joint_on_line(text, left, right)
-    pairs = [pair for pair in pairwise(lines) if not all(is_code_at(line.start) for line in pair)]
+    lines = [*map(whole_line, lines_in_pieces)]
+    pairs = [pair for pair in pairwise(lines) if not are_apart(*pair)]
     page = _Page(lines, pairs)
     for above, below in pairs:
         if page.goes_on(above, below):
@@ -103,7 +112,7 @@ def find_wraps(
     return wraps
 
 
-def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine:
+def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> TextLine:
     text = match[0]
     start, end = match.span()
     word = 1 if WIDE.match(text) else len(text.split(maxsplit=1)[0])
@@ -111,10 +120,10 @@ def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine:
     last = box_at(end - 2 if text[-1] in HYPHENS else end - 1)
     larger = max(first, last, key=lambda box: box.size)  # the other one may be raised
     box = larger._replace(left=first.left, right=last.right)
-    return _TextLine(text, start, end, box, box_at(start + word - 1).right - first.left)
+    return TextLine(text, start, end, box, box_at(start + word - 1).right - first.left)
 
 
-def _whole_line(pieces: Sequence[_TextLine]) -> _TextLine:
+def whole_line(pieces: Sequence[TextLine]) -> TextLine:
     """Return the line that pieces form."""
     first = pieces[0]
     last = pieces[-1]
@@ -127,7 +136,7 @@ def _whole_line(pieces: Sequence[_TextLine]) -> _TextLine:
     )
 
 
-def _joint_on_line(text: str, left: _TextLine, right: _TextLine) -> dict[int, str]:
+def _joint_on_line(text: str, left: TextLine, right: TextLine) -> dict[int, str]:
     """Return the replacements for what is between two pieces of a line: a space, or nothing."""
     places = range(left.end, right.start)
     has_space = " " in text[left.end : right.start]
@@ -135,7 +144,7 @@ def _joint_on_line(text: str, left: _TextLine, right: _TextLine) -> dict[int, st
     return {**dict.fromkeys(places, ""), left.end: " " if has_space or is_apart else ""}
 
 
-def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
+def _joint(text: str, above: TextLine, below: TextLine) -> Mapping[int, str]:
     """Return the replacements for the end of a line: a space, nothing between wide characters, and a
     hyphen only before a word that does not begin in lower case.
     """
@@ -151,30 +160,30 @@ class _Page:
     """The usual distances and widths on a page, by which its lines are judged."""
 
     def __init__(
-        self, lines: Sequence[_TextLine], pairs: Sequence[tuple[_TextLine, _TextLine]]
+        self, lines: Sequence[TextLine], pairs: Sequence[tuple[TextLine, TextLine]]
     ) -> None:
         self._lines = lines
         self._letter_width = median([*(line.letter_width for line in lines), _USUAL_LETTER])
-        self._steps = [_step(above, below) for above, below in pairs if _may_be_next(above, below)]
+        self._steps = [step(above, below) for above, below in pairs if _may_be_next(above, below)]
 
-    def goes_on(self, above: _TextLine, below: _TextLine) -> bool:
+    def goes_on(self, above: TextLine, below: TextLine) -> bool:
         """Return whether a paragraph continues from one line to the next."""
-        if not _may_be_next(above, below) or not self._is_usual_step(above, below):
+        if not _may_be_next(above, below) or not self._is_usualstep(above, below):
             return False
         if not _is_below(above, below) or _begins_anew(above, below):
             return False
         return not self._has_wide_gaps(above) and self._is_full(above, below)
 
-    def _is_usual_step(self, above: _TextLine, below: _TextLine) -> bool:
+    def _is_usualstep(self, above: TextLine, below: TextLine) -> bool:
         """Return whether lines are as close as those of paragraphs: closer ones are rare on the page."""
-        nearest = _step(above, below) / _SAME
+        nearest = step(above, below) / _SAME
         return sum(step < nearest for step in self._steps) <= len(self._steps) / 4
 
-    def _has_wide_gaps(self, line: _TextLine) -> bool:
+    def _has_wide_gaps(self, line: TextLine) -> bool:
         usual = min(self._letter_width, _USUAL_LETTER)
         return line.letter_width > _WIDE_GAPS * usual
 
-    def _is_full(self, above: _TextLine, below: _TextLine) -> bool:
+    def _is_full(self, above: TextLine, below: TextLine) -> bool:
         """Return whether the first word of a line had no room on the line above."""
         size = above.box.size
         margin = self._margin(above)
@@ -184,7 +193,7 @@ class _Page:
         room = _KEPT_TOGETHER * below.first_word if is_wide else below.first_word + _SPACE * size
         return above.box.right + room > margin
 
-    def _margin(self, line: _TextLine) -> float | None:
+    def _margin(self, line: TextLine) -> float | None:
         """Return the right margin of a line's column, ignoring a few lines that are too long; None if
         the lines have no common end.
         """
@@ -197,21 +206,21 @@ class _Page:
         return None
 
 
-def _step(above: _TextLine, below: _TextLine) -> float:
+def step(above: TextLine, below: TextLine) -> float:
     """Return how far a line is below another one, in heights of the larger one."""
     return (below.box.y - above.box.y) / max(above.box.size, below.box.size)
 
 
-def _may_be_next(above: _TextLine, below: _TextLine) -> bool:
-    return 0.5 < _step(above, below) < _WIDEST_STEP and below.is_as_large_as(above)
+def _may_be_next(above: TextLine, below: TextLine) -> bool:
+    return 0.5 < step(above, below) < _WIDEST_STEP and below.is_as_large_as(above)
 
 
-def _is_in_column(line: _TextLine, other: _TextLine) -> bool:
+def _is_in_column(line: TextLine, other: TextLine) -> bool:
     is_beside = abs(line.box.left - other.box.left) > 2 * _HANGING * other.box.size
     return not is_beside and line.is_as_large_as(other)
 
 
-def _is_below(above: _TextLine, below: _TextLine) -> bool:
+def _is_below(above: TextLine, below: TextLine) -> bool:
     """Return whether a line is aligned with the one above, or within a sentence or an item near to that."""
     indent = (below.box.left - above.box.left) / above.box.size
     if LIST_MARKER.match(above.text):
@@ -221,7 +230,7 @@ def _is_below(above: _TextLine, below: _TextLine) -> bool:
     return abs(indent) < (_HANGING if is_in_sentence else _INDENT)
 
 
-def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
+def _begins_anew(above: TextLine, below: TextLine) -> bool:
     """Return whether a line begins something new: an item, a row, a quotation, an entry of contents."""
     if _begins_item(above, below) or _MARKUP_OR_SECTION.match(below.text):
         return True
@@ -230,7 +239,7 @@ def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
     return any(RULE.fullmatch(line.text) for line in (above, below))
 
 
-def _begins_item(above: _TextLine, below: _TextLine) -> bool:
+def _begins_item(above: TextLine, below: TextLine) -> bool:
     """Return whether a line begins with a list marker, and not with a dash within a sentence."""
     if not LIST_MARKER.match(below.text):
         return False

@@ -31,6 +31,7 @@ class Outline:
 
     Args:
         text: The document's text.
+        above: The headings that it begins below, outermost first, if it is a part of a file.
 
     Example:
         >>> outline = Outline("# Trips\\n\\nBring:\\n\\n- a coat\\n- boots")
@@ -38,11 +39,12 @@ class Outline:
         ('Trips', 'Bring:\\n\\n')
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, above: Sequence[str] = ()) -> None:
         self._text = text
+        self._above = tuple(above)
         self.blocks = find_blocks(text)
         self._headers = {block.span for block in self.blocks if block.kind in ("columns", "group")}
-        self._sections = [_Section(0, (), ())]
+        self._sections = [_Section(0, (), self._above)]
         self._read_headings()
 
     def _read_headings(self) -> None:
@@ -70,7 +72,8 @@ class Outline:
 
     def _begin_section(self, start: int, opened: Sequence[Block]) -> None:
         names = (heading_text(self._text[heading.start : heading.end]) for heading in opened)
-        self._sections.append(_Section(start, tuple(opened), tuple(filter(None, names))))
+        above = self._above[: opened[0].level - 1] if opened else self._above
+        self._sections.append(_Section(start, tuple(opened), (*above, *filter(None, names))))
 
     def _section_at(self, place: int) -> _Section:
         number = bisect_right(self._sections, place, key=attrgetter("start"))

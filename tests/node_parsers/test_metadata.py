@@ -20,7 +20,12 @@ from llama_index.core.node_parser.interface import MetadataAwareTextSplitter
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import (
+    ABOVE_KEY,
+    GRANULARITY_KEY,
+    SECTION_KEY,
+    TITLE_KEY,
+)
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.passages import PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import SectionNodeParser
@@ -207,6 +212,21 @@ def test_a_unit_says_the_section_that_it_stands_in_itself() -> None:
         node.metadata[SECTION_KEY] or None for node in nodes
     ]
     assert all(seen(node, MetadataMode.EMBED) == "" for node in nodes)
+
+
+def test_a_page_goes_on_in_the_sections_of_the_page_before() -> None:
+    text = "Before all heads, rain.\n\n## Two\n\nRain fell.\n\n# Three\n\nIt was cold."
+    page = Document(text=text, metadata={ABOVE_KEY: ["One", "A"]})
+    nodes = PropositionNodeParser().get_nodes_from_documents([page])
+    sections = [
+        node.metadata["section"]
+        for node in nodes
+        if node.metadata[GRANULARITY_KEY] == "proposition"
+    ]
+    assert sections == ["One, A", "One, Two", "Three"]
+    assert all(ABOVE_KEY not in node.metadata for node in nodes)
+    parser = PropositionNodeParser()
+    assert parser.document_hash(page) != parser.document_hash(Document(text=text))
 
 
 def test_what_the_user_excluded_himself_stays_excluded() -> None:
