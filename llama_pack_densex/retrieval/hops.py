@@ -21,7 +21,7 @@ from llama_pack_densex.index.rows import read_rows, rows_with_ids, units_of_pass
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, best_first
 from llama_pack_densex.retrieval.lexical import rows_passing
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
-from llama_pack_densex.text.tokens import content_words
+from llama_pack_densex.text.tokens import content_words, search_tokens
 
 # Measured on 60 questions of MuSiQue (benchmarks/RESULTS.md): with half or twice any of these values, as many
 # supporting passages are found, give or take a question or two.
@@ -93,7 +93,7 @@ class TwoHopSearch(UnitSearch):
         """Return the passages that a question's hits lead to; none if it needs no second hop."""
         words = self._index.words
         assert words is not None, "an index has words where there are two hops"
-        tokens = content_words(text, words.tokens)
+        tokens = content_words(text, words.tokens) & {*search_tokens(text, words.tokens)}
         database = self._index.searched_by_words()
         passing = self._index.store.passing(self._filters)
         scores = {hit.passage_id: hit.score for hit in hits}

@@ -81,7 +81,9 @@ class KeywordSearch:
                 return NOTHING
             units = self._matching_units(connection, searched, passages)
             content = {
-                token: rarities[token] for token in content_words(question, self.words.tokens)
+                token: rarities[token]
+                for token in content_words(question, self.words.tokens)
+                if token in rarities
             }
             coverage = _coverage(connection, content, single, passages[0].row.row)
         hits = tuple(
