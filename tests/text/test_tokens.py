@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.index.words import Words
-from llama_pack_densex.text.tokens import IS_CJK, content_words, forms_among, tokenize
+from llama_pack_densex.text.tokens import (
+    IS_CJK,
+    content_words,
+    forms_among,
+    search_tokens,
+    tokenize,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -185,3 +191,21 @@ def test_content_words_are_those_that_are_no_function_words_of_their_language(
 )
 def test_forms_of_a_word_begin_alike(word: str, other: str, is_form: bool) -> None:
     assert forms_among(word, [other]) == [other] * is_form
+
+
+@pytest.mark.parametrize(
+    ("question", "tokens"),
+    [
+        ("Was ist eine KI?", ["ki"]),  # "ki" is a function word of Turkish
+        ("AIとは何ですか", ["ai"]),
+        ("tea lake cat 湖", ["tea", "lake", "cat", "湖"]),
+        ("Wie viel kostet die Fahrkarte?", ["kostet", "fahrkart"]),
+        ("Come si chiama il presidente?", ["chiama", "president"]),
+        ("Какой срок доставки?", ["срок", "доставк"]),
+        ("What is Go?", ["go"]),
+    ],
+)
+def test_only_function_words_of_the_language_of_a_question_are_dropped(
+    question: str, tokens: list[str]
+) -> None:
+    assert search_tokens(question) == tokens

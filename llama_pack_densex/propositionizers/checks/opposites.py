@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -104,17 +105,23 @@ def _added(
 def _dropped(
     proposition: str, stated: Sequence[_Negation], source: str, negations: Sequence[_Negation]
 ) -> Iterator[str]:
-    known = {other.word for other in negations if not other.is_certain}
+    if _may_paraphrase(stated, negations):
+        return
     reasons = " ".join(other.around for other in stated if other.is_certain)
-    if any(not other.is_certain and other.word not in known for other in stated):
-        return  # a paraphrase, as "only" for "not except"
     certain = [other for other in negations if other.is_certain and other.negated]
+    heads = Counter(other.negated[0] for other in certain)
     for negation in certain:
         head = negation.negated[0]
-        times = sum(other.negated[0] == head for other in certain)
         is_said = all(occurs(word, proposition) for word in negation.negated)
-        if is_said and occurs(head, source) <= times and not _any_in(negation.negated, reasons):
+        is_always_negated = occurs(head, source) <= heads[head]
+        if is_said and is_always_negated and not _any_in(negation.negated, reasons):
             yield f'it leaves out "{negation.word}" beside "{head}"'
+
+
+def _may_paraphrase(stated: Sequence[_Negation], source: Sequence[_Negation]) -> bool:
+    """Return whether a word may stand for a negation, as "only" for "not except"."""
+    of_source = {other.word for other in source if not other.is_certain}
+    return any(not other.is_certain and other.word not in of_source for other in stated)
 
 
 def _any_in(words: Sequence[str], text: str) -> bool:
