@@ -16,6 +16,7 @@ from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import (
+    TOTAL,
     bare_row,
     grid_table,
     read_structure,
@@ -289,6 +290,7 @@ class _Relations:
         self._items: list[Block] = []  # the current item and those around it
         self._columns: Block | None = None  # the header of the current table
         self._group: Block | None = None  # the heading of the current rows
+        self._ends_group = False  # whether the last row is the total of these
         self._term: Block | None = None
         self._question: Block | None = None
         self._answers = 0  # paragraphs since the question
@@ -335,6 +337,9 @@ class _Relations:
 
     def _leave(self, block: Block) -> None:
         """Forget what does not apply to a block, and remember its lead-in."""
+        if self._ends_group:
+            self._group = None
+            self._ends_group = False
         if self._paragraph and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
         self._leave_lists(block)
@@ -376,6 +381,8 @@ class _Relations:
             self._group = None
         elif block.kind == "group":
             self._group = block
+        elif self._group and _is_total_of(self._group, block):
+            self._ends_group = True
         elif _is_outside_lists(block) and self._is_faq_question(block):
             self._question = block
             self._answers = 0
@@ -397,6 +404,14 @@ class _Relations:
             return item.span
         _, end = split_sentences(self._text[slice(*item.span)])[0]
         return item.start, item.start + end
+
+
+def _is_total_of(group: Block, block: Block) -> bool:
+    """Return whether a block is the row with the total of a group, which ends the group."""
+    if block.kind != "row" or not TOTAL.search(block.cells[0]):
+        return False
+    of_all = not TOTAL.sub("", block.cells[0]).strip(" :：")
+    return of_all or group.cells[0].casefold() in block.cells[0].casefold()
 
 
 def _is_outside_lists(block: Block) -> bool:

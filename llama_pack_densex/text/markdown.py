@@ -485,7 +485,7 @@ def spanned(attributes: str, kind: str) -> int:
     return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1
 
 
-_TOTAL = re.compile(r"\b(?:sub)?total\b|[小合総]計|^計$", re.IGNORECASE)
+TOTAL = re.compile(r"\b(?:sub)?total\b|[小合総]計|^計$", re.IGNORECASE)
 _LEAST_BLANK = 0.2  # of the cells of a column with labels of groups
 
 
@@ -504,7 +504,7 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     filled = [[*row] for row in rows]
     columns = [*zip(*rows, strict=False)]
     first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
-    grouped = [row for row in filled if not any(map(_TOTAL.search, row[: first + 2]))]
+    grouped = [row for row in filled if not any(map(TOTAL.search, row[: first + 2]))]
     while end + 1 < len(columns) and _has_labels(grouped, first, end):
         _repeat_labels(grouped, first, end)
         end += 1

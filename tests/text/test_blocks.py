@@ -235,6 +235,22 @@ def test_a_question_may_have_two_sentences(question: str) -> None:
     assert needs(text)["Yes, within a week."] == [question]
 
 
+@pytest.mark.parametrize(
+    ("group", "total", "below"),
+    [
+        ("Operating expenses", "Total operating expenses", "Operating income"),
+        ("Region", "Total", "Change"),
+        ("流動資産", "流動資産合計", "純資産"),
+    ],
+)
+def test_the_total_of_a_group_ends_it(group: str, total: str, below: str) -> None:
+    rows = [[group, "", ""], ["A", "1", "2"], [total, "1", "2"], [below, "3", "4"]]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    *_, of_total, last = passage_sentences(f"| Item | 2024 | 2023 |\n|---|---|---|\n{table}")
+    assert of_total == f"{group}; Item: {total}; 2024: 1; 2023: 2"
+    assert last == f"Item: {below}; 2024: 3; 2023: 4"
+
+
 def test_a_row_of_a_table_of_two_columns_is_no_group() -> None:
     text = "| Day | Plan |\n|---|---|\n| Monday | |\n| Tuesday | Swim |"
     assert passage_sentences(text) == ("Day: Monday", "Day: Tuesday; Plan: Swim")
