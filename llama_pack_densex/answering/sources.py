@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from llama_index.core.schema import NodeWithScore
@@ -177,12 +178,17 @@ def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str
         left -= tokens[best.id]
 
 
+@lru_cache(maxsize=256)  # a question is compared with many texts
+def _words_of(question: str) -> frozenset[str]:
+    return frozenset(content_words(question))
+
+
 def coverage_of(question: str, text: str, names: Collection[str] = ()) -> float:
     """Return the share of a question's content words that a text contains; those in `names` count twice.
 
     Without words it is 0. Of a question that is not in English, other forms of its words count too.
     """
-    words = content_words(question)
+    words = _words_of(question)
     tokens = set(tokenize(text))
     covered = 0.0
     for word in words:

@@ -32,22 +32,27 @@ def read_json(file: Path) -> Iterator[Part]:
             yield Part(text)
 
 
-_LOADER = getattr(
-    yaml, "CBaseLoader", yaml.BaseLoader
-)  # without libyaml, a megabyte takes a minute
+# without libyaml, a megabyte takes a minute
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 
 
 def read_yaml(file: Path) -> Iterator[Part]:
     """Yield the objects of YAML as records; as it is if it has comments, which would be lost, or aliases."""
     text = decode_file(file)
+    values = _yaml_values(text)
+    yield Part(text) if values is None else _as_records(values)
+
+
+def _yaml_values(text: str) -> list[Any] | None:
+    if _COMMENT.search(text):
+        return None
     try:
-        events = yaml.parse(text, _LOADER)
-        if _COMMENT.search(text) or any(isinstance(event, yaml.AliasEvent) for event in events):
-            raise ValueError
-        yield _as_records([*yaml.load_all(text, _LOADER)])
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, _LOADER)):
+            return None
+        return [*yaml.load_all(text, _LOADER)]
     except (yaml.YAMLError, ValueError):
-        yield Part(text)
+        return None
 
 
 def _as_records(value: Any) -> Part:

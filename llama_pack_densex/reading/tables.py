@@ -72,13 +72,15 @@ def rows_with_text(places: Places) -> dict[float, Row]:
 
 def join_signs(grid: Grid) -> Grid:
     """Join columns of signs, which financial statements set apart, with those of their figures."""
-    x = 1
-    while grid and x < len(grid[0]):
-        if _are_apart([(row[x - 1], row[x]) for row in grid]):
-            grid = [_with_joined_cells(row, x) for row in grid]
+    joined: dict[Cell, Cell] = {}  # what became of cells, some of which are in further columns
+    columns: list[Row] = []
+    for column in zip(*grid, strict=True):
+        cells = [joined.get(cell, cell) for cell in column]
+        if columns and _are_apart(zip(columns[-1], cells, strict=True)):
+            columns[-1] = [_joined(*pair, joined) for pair in zip(columns[-1], cells, strict=True)]
         else:
-            x += 1
-    return grid
+            columns.append(cells)
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 _SIGN_BEFORE = re.compile(r"[(−-]?(?:(?:[A-Z]{0,3}[$€£¥￥₩₹]|EUR|USD|GBP|JPY|CHF) ?)+\(?")
@@ -102,17 +104,15 @@ def _ends_figure(texts: tuple[str, str]) -> bool:
     return bool(_BEGINNING_OF_FIGURE.match(figure) and _SIGN_BEHIND.fullmatch(sign))
 
 
-def _with_joined_cells(row: Row, x: int) -> Row:
-    """Return a row in which the cells in a column and in the one before it are one."""
-    left = row[x - 1]
-    right = row[x]
+def _joined(left: Cell, right: Cell, joined: dict[Cell, Cell]) -> Cell:
+    """Return two adjacent cells as one, and note that it takes their place."""
     if left is right or not right.text:
-        return row[:x] + row[x + 1 :]
+        return left
     if not left.text:
-        return row[: x - 1] + row[x:]
-    joined = Cell(left.text + right.text, right.is_name)
-    row = [joined if cell in (left, right) else cell for cell in row]
-    return row[:x] + row[x + 1 :]
+        return right
+    both = Cell(left.text + right.text, right.is_name)
+    joined[left] = joined[right] = both
+    return both
 
 
 def cells_of(row: Row) -> list[Cell]:
