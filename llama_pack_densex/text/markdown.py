@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -276,14 +276,29 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
     is_record = names == ("", "")
     texts = [cells for _, cells in body] if is_record else with_labels([cells for _, cells in body])
     blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
+    counts = Counter(chain.from_iterable(texts))
     for (number, _), cells in zip(body, texts, strict=True):
         line = by_number[number]
         cells += _beyond_header(line.text, len(names))
+        if _is_one_cell(cells, counts):
+            cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
     after = body[-1][0] + 1 if body else first + 2
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
+
+
+def _is_one_cell(cells: Sequence[str], counts: Mapping[str, int]) -> bool:
+    """Return whether a row is one cell over all columns, which converters to Markdown repeat in each.
+
+    Args:
+        cells: The cells of the row.
+        counts: How often each text occurs in the table; a value such as "yes" is in other rows too.
+    """
+    label = cells[0]
+    is_repeated = len(cells) > 2 and {*cells} == {label}
+    return is_repeated and counts[label] == len(cells) and any(map(str.isalpha, label))
 
 
 def _beyond_header(line: str, columns: int) -> Iterator[str]:

@@ -190,6 +190,15 @@ def test_a_cell_over_all_columns_of_an_html_table_is_a_group() -> None:
     assert passage_sentences(text) == ("果物; Item: りんご; Price: 3; Unit: 個",)
 
 
+def test_a_cell_over_all_columns_that_a_converter_repeated_in_each_is_a_group() -> None:
+    text = f"{NAMES}\n| 果物 | 果物 | 果物 |\n| りんご | 個 | 3 |\n| yes | yes | yes |\n| no | yes | no |"
+    assert passage_sentences(text) == (
+        "果物; Item: りんご; Unit: 個; Price: 3",
+        "果物; Item: yes; Unit: yes; Price: yes",
+        "果物; Item: no; Unit: yes; Price: no",
+    )
+
+
 def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
     text = f"{NAMES}\n| Fruit | | |\n| | kg | 3 |\n| Nuts | | |\n| | g | 2 |"
     assert passage_sentences(text) == (
