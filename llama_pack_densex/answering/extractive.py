@@ -120,7 +120,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     Returns:
         The text; empty if there are no nodes.
     """
-    facts = rank_facts(nodes)
+    facts = rank_facts(nodes, question)
     stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_headings(question, nodes, facts, stated_facts), *stated_facts] or facts
     if nodes and not ranked:  # no node has matched propositions

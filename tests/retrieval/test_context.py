@@ -142,6 +142,16 @@ def test_a_unit_ranks_by_its_own_score_and_its_passages() -> None:
     assert [fact.unit.text for fact in rank_facts([good, poor])] == ["a a1", "b b1", "c c1"]
 
 
+def test_a_unit_below_the_title_that_a_question_names_comes_first() -> None:
+    other = passage(TIDES, {"Year: 2019; Show: Lamps": 0.9}, score=0.8, title="Ada Kern", name="a")
+    named = passage(TIDES, {"Year: 2019; Title: Crown": 0.5}, score=1.0, title="Max Rissmann")
+    question = "Which shows did Rissmann play in in 2019?"
+    ranked = [fact.source.node_id for fact in rank_facts([other, named], question)]
+    assert ranked == ["p", "a"]
+    (facts, *_) = PropositionContextPostprocessor().postprocess_nodes([other, named], None, question)
+    assert facts.text.startswith("Max Rissmann\n")
+
+
 def test_a_proposition_and_its_sentence_are_one_fact() -> None:
     node = passage(TIDES, {3: 0.9, "The Bay of Fundy has the highest tides on Earth.": 0.8, 5: 0.3})
     assert [fact.unit.text for fact in rank_facts([node])] == [TIDES[3], TIDES[5]]
