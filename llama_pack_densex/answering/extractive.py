@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 from llama_index.core.callbacks import CallbackManager
@@ -18,7 +18,13 @@ from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthe
 from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
-from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words, rank_facts
+from llama_pack_densex.retrieval.context import (
+    Fact,
+    choose_facts,
+    count_words,
+    rank_facts,
+    title_above,
+)
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
@@ -149,13 +155,16 @@ def _gains(question: str, best: Fact, facts: Sequence[Fact]) -> bool:
         return True
     if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
-    if _is_row(last) and coverage_of(question, last.unit.text) < coverage_of(
-        question, best.unit.text
-    ):
-        return False  # another row of the table, about something else than the question
+    if _is_row(last) and _coverage_by(last, question) < _coverage_by(best, question):
+        return False  # another row, about something else than the question
     if _are_too_many(facts, best):
         return False
     return not any(_is_said_by(last, other) for other in earlier)
+
+
+def _coverage_by(fact: Fact, question: str) -> float:
+    """Return the share of a question's words that a fact and the title of its document contain."""
+    return coverage_of(question, f"{title_above(fact.source)} {fact.unit.text}")
 
 
 def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
@@ -254,7 +263,8 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     sentences: list[str] = []
     for text, fact in zip(texts, ordered, strict=True):
         remark = unverified if fact.unit.unverified else ""
-        sentences += _with_footnotes(text, f"{remark}[^{number}]")
+        spans = [(0, len(text))] if _is_row(fact) else sentence_spans(text)
+        sentences += _with_footnotes(text, spans, f"{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
@@ -262,8 +272,8 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     return ("" if language == "ja" else " ").join(sentences)
 
 
-def _with_footnotes(text: str, footnote: str) -> Iterator[str]:
-    for start, end in sentence_spans(text):
+def _with_footnotes(text: str, spans: Iterable[Span], footnote: str) -> Iterator[str]:
+    for start, end in spans:
         sentence = text[start:end]
         yield sentence + separator(sentence) + footnote
 

@@ -23,6 +23,7 @@ from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     FOOTNOTE_KEY,
     GRANULARITY_KEY,
+    SECTION_KEY,
     TITLE_KEY,
     context_of,
 )
@@ -393,7 +394,7 @@ def _by_score(facts: Collection[Fact], question: str) -> list[Fact]:
     words = content_words(question)
     in_title = {}
     for fact in facts:
-        title = str(fact.source.metadata.get(TITLE_KEY, ""))
+        title = title_above(fact.source)
         in_title[fact.source.node_id] = words.intersection(tokenize(title))
 
     def rank(fact: Fact) -> float:
@@ -403,6 +404,11 @@ def _by_score(facts: Collection[Fact], question: str) -> list[Fact]:
         return own + PASSAGE_WEIGHT * of_passage + TITLE_WEIGHT * of_title
 
     return sorted(facts, key=rank, reverse=True)
+
+
+def title_above(node: NodeWithScore) -> str:
+    """Return the title of a node's document, or the headings above the node if the document has no title."""
+    return str(node.metadata.get(TITLE_KEY) or node.metadata.get(SECTION_KEY) or "")
 
 
 def choose_facts(

@@ -404,6 +404,33 @@ def test_each_row_that_is_quoted_is_a_paragraph_with_the_names_of_its_columns() 
     assert str(pack.run("軸の材質は")) == "部品: 軸; 材質: 鋼鉄[^1]"
 
 
+def test_a_row_of_several_sentences_is_quoted_whole() -> None:
+    text = "| Year | Role | Notes |\n|---|---|---|\n| 1972 | Det. Lt. Stone | One of two. In May. |"
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    row = "Year: 1972; Role: Det. Lt. Stone; Notes: One of two. In May."
+    assert str(pack.run("Which role in 1972?")) == f"{row}[^1]"
+
+
+def test_rows_of_another_document_than_the_question_names_are_left_out() -> None:
+    def career(name: str, *rows: str) -> Document:
+        table = "\n".join(["| Year | Title | Role |", "|---|---|---|", *rows])
+        return Document(text=f"# {name}\n\n{table}", id_=f"{name}.md")
+
+    documents = [
+        career("Ada Kern", "| 2019 | Ship | Nurse |", "| 2020 | Lake | Clerk |"),
+        career("Max Rissmann", "| 2019 | Crown | Harry |", "| 2021 | Castle | Ernst |"),
+        career("Lena Holt", "| 2019 | Roles | Judge |", "| 2018 | Lamp | Maid |"),
+    ]
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    answer = str(pack.run("Which roles did Rissmann play in 2019?"))
+    assert answer.endswith("Year: 2019; Title: Crown; Role: Harry[^1]")
+    assert "Judge" not in answer
+
+
 def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() -> None:
     rows = "\n".join(
         f"| P{n:03d} | {['steel', 'brass'][n % 2]} | {100 + 7 * n} |" for n in range(150)

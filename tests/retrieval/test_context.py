@@ -148,7 +148,9 @@ def test_a_unit_below_the_title_that_a_question_names_comes_first() -> None:
     question = "Which shows did Rissmann play in in 2019?"
     ranked = [fact.source.node_id for fact in rank_facts([other, named], question)]
     assert ranked == ["p", "a"]
-    (facts, *_) = PropositionContextPostprocessor().postprocess_nodes([other, named], None, question)
+    (facts, *_) = PropositionContextPostprocessor().postprocess_nodes(
+        [other, named], None, question
+    )
     assert facts.text.startswith("Max Rissmann\n")
 
 
