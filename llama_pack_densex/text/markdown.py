@@ -270,12 +270,20 @@ def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
 
 def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
     (first, header), *below = rows
-    names = tuple(header)
     # markdown-it takes a line below a table for a row of one cell
     body = [*takewhile(lambda row: "|" in by_number[row[0]].text, below)]
-    is_record = names == ("", "")
+    after = body[-1][0] + 1 if body else first + 2
+    is_record = header == ["", ""]
+    header_end = by_number[first + 1].end
+    while _names_groups(header, body):
+        number, lower = body.pop(0)
+        header_end = by_number[number].end
+        header = [
+            " ".join(dict.fromkeys(filter(None, pair))) for pair in zip(header, lower, strict=True)
+        ]
+    names = tuple(header)
     texts = [cells for _, cells in body] if is_record else with_labels([cells for _, cells in body])
-    blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
+    blocks = [Block(by_number[first].start, header_end, "columns", names=names)]
     counts = Counter(chain.from_iterable(texts))
     for (number, _), cells in zip(body, texts, strict=True):
         line = by_number[number]
@@ -283,10 +291,16 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
         if _is_one_cell(cells, counts):
             cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
-    after = body[-1][0] + 1 if body else first + 2
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
+
+
+def _names_groups(header: Sequence[str], body: _Rows) -> bool:
+    """Return whether a header names groups of columns, which converters to Markdown repeat over each column,
+    and the first row below it the columns."""
+    is_repeated = any(name and name == following for name, following in pairwise(header))
+    return is_repeated and has_names([cells for _, cells in body])
 
 
 def _is_one_cell(cells: Sequence[str], counts: Mapping[str, int]) -> bool:

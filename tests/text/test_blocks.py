@@ -199,6 +199,26 @@ def test_a_cell_over_all_columns_that_a_converter_repeated_in_each_is_a_group() 
     )
 
 
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        (
+            "区分|料金|料金\n区分|平日|休日\n大人|500円|700円",
+            ["区分: 大人; 料金 平日: 500円; 料金 休日: 700円"],
+        ),
+        (
+            "Party|Party|Votes\n-|Left|1,204\nLeft|Left|99",
+            ["Party: -; Party: Left; Votes: 1,204", "Party: Left; Party: Left; Votes: 99"],
+        ),
+    ],
+)
+def test_a_header_of_two_rows_names_each_column_after_its_group(
+    table: str, rows: list[str]
+) -> None:
+    header, *below = [f"| {line.replace('|', ' | ')} |" for line in table.splitlines()]
+    assert passage_sentences("\n".join([header, "|---|---|---|", *below])) == tuple(rows)
+
+
 def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
     text = f"{NAMES}\n| Fruit | | |\n| | kg | 3 |\n| Nuts | | |\n| | g | 2 |"
     assert passage_sentences(text) == (
