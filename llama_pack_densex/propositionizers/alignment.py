@@ -106,7 +106,7 @@ class Comparison:
 
     def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        self.sentences = [passage[slice(*region.span)] for region in self.segments]
+        self.sentences = [region.text_in(passage) for region in self.segments]
         self._tokens = [set(_tokens_of(sentence)) for sentence in self.sentences]
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from llama_pack_densex.text.layout import Block, Element, Line, Lines
+from llama_pack_densex.text.layout import Block, Blocks, Line, Lines
 
 CONTAINER_LEVEL = 7
 """The level of a box's title, and of the `<summary>` of `<details>`: below Markdown's six levels."""
@@ -101,15 +101,15 @@ class _Box:
         return self.mark.box == _INDENTED_BOX and _depth(line) <= _depth(self.line)
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         """The line as a heading, or nothing; a title that is a sentence is prose."""
         start, end = self.line.start, self.line.end
         title = self.mark.title
         is_picture = self.mark.box.isidentifier() and self.end is None  # a tag without an end
         if not title or is_picture:
-            return (Block(start, end, "nothing"),)
+            return [Block(start, end, "nothing")]
         if not title.endswith(_ENDS_SENTENCE):
-            return (Block(start, end, "heading", CONTAINER_LEVEL, until=self.end),)
+            return [Block(start, end, "heading", CONTAINER_LEVEL, until=self.end)]
         mark, _, closing = self.line.text.rpartition(title)
         title_end = end - len(closing)
         blocks = [
@@ -118,7 +118,7 @@ class _Box:
         ]
         if closing:
             blocks.append(Block(title_end, end, "nothing"))
-        return tuple(blocks)
+        return blocks
 
 
 def title_of(line: str) -> str:
@@ -133,18 +133,17 @@ def begins_box(line: str) -> bool:
     return mark is not None and mark.box != "" and not mark.ends
 
 
-def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
+def find_containers(lines: Lines) -> Iterator[Blocks]:
     """Find the lines that begin and end boxes.
 
     Args:
         lines: The lines of a text that are not blank.
 
     Yields:
-        The number of each of these lines, and the line as an element: the heading of a box, or nothing.
+        Each of these lines as the heading of a box, or as nothing.
     """
     for line, box in _Reader(lines).read():
-        blocks = box.blocks if box else (Block(line.start, line.end, "nothing"),)
-        yield line.number, Element(line.number + 1, blocks)
+        yield box.blocks if box else [Block(line.start, line.end, "nothing")]
 
 
 class _Reader:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 Span = tuple[int, int]
@@ -51,6 +53,12 @@ def find_lines(text: str) -> list[Line]:
             lines.append(above)
         position += len(raw)
     return lines
+
+
+def lines_between(lines: Lines, start: int, end: int) -> Lines:
+    """Return the lines that begin in a stretch of the text, which is given in characters."""
+    first = bisect_left(lines, start, key=attrgetter("start"))
+    return lines[first : bisect_left(lines, end, key=attrgetter("start"))]
 
 
 def lines_from(lines: Lines, place: int) -> Iterator[Line]:
@@ -123,15 +131,10 @@ class Block:
         """Its start and end."""
         return self.start, self.end
 
+    def text_in(self, text: str) -> str:
+        """Return what the text that it is a block of has there."""
+        return text[self.start : self.end]
 
-@dataclass(frozen=True, slots=True)
-class Element:
-    """Code, a table, a comment, or the front matter of a document.
 
-    Args:
-        after: The number of the line after it.
-        blocks: Its blocks in order.
-    """
-
-    after: int
-    blocks: tuple[Block, ...]
+Blocks = Sequence[Block]
+"""The blocks of whole lines that belong together: those of a table, code, a heading, a comment."""

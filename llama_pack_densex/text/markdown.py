@@ -5,9 +5,8 @@ tables.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import unescape
@@ -18,17 +17,17 @@ from markdown_it.token import Token
 
 from llama_pack_densex.text.column_names import has_names
 from llama_pack_densex.text.containers import closes_fence, fence_of, find_containers
-from llama_pack_densex.text.layout import Block, Element, Line, Lines, lines_from
+from llama_pack_densex.text.layout import Block, Blocks, Line, Lines, lines_between, lines_from
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import text_at, underlined
 
 
 @dataclass
 class Structure:
-    """What markdown-it says about the lines of a text, which are given by their numbers.
+    """What markdown-it says about a text, whose lines are given by their numbers.
 
     Args:
-        elements: Code, tables and comments, by the line on which they begin.
+        elements: Code, tables, boxes and comments, by where they begin, in characters.
         items: The depths of list items, 1 for the outermost, by the line on which they begin.
         later_items: The lines on which items begin that are not the first of their list.
         depths: The depth in lists of each line of a paragraph, code or table.
@@ -36,15 +35,12 @@ class Structure:
             the first of a footnote, a comment, or the data of a picture.
     """
 
-    elements: dict[int, Element]
+    elements: dict[int, Blocks]
     items: dict[int, int]
     later_items: set[int]
     depths: dict[int, int]
     continued: set[int]
 
-
-_Elements = Iterator[tuple[int, Element]]
-"""Pairs of the line number on which an element begins, and the element."""
 
 _ByNumber = Mapping[int, Line]
 """The lines that are not blank, by number."""
@@ -63,19 +59,29 @@ def read_structure(text: str, lines: Lines) -> Structure:
         raw[number] = ""
         del by_number[number]
     containers = find_containers([*by_number.values()])
-    wholes = chain(
-        _front_matter(raw, by_number), _html_elements(text, lines), _tagged_code(text, lines)
-    )
-    elements = dict(chain(containers, wholes))
-    for number, element in elements.items():
-        raw[number : element.after] = [""] * (element.after - number)
+    elements = [
+        *containers,
+        *_front_matter(raw, by_number),
+        *_html_elements(text, lines),
+        *_tagged_code(text, lines),
+    ]
+    for number in _numbers_within(elements, lines):
+        raw[number] = ""
     tokens = _parse(raw)
-    elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
-    elements.update([*_comments(lines, elements)])
+    elements += _tables(tokens, by_number)
+    elements += _code(tokens, by_number)
+    elements += _comments(lines, _numbers_within(elements, lines))
     continued = {*_footnote_lines(raw), *_unbroken_lines(text, lines)}
-    structure = Structure(elements, {}, set(), {}, continued)
+    by_start = {blocks[0].start: blocks for blocks in elements}
+    structure = Structure(by_start, {}, set(), {}, continued)
     _note_items(tokens, raw, structure)
     return structure
+
+
+def _numbers_within(elements: Iterable[Blocks], lines: Lines) -> set[int]:
+    """Return the numbers of the lines that belong to elements."""
+    within = (lines_between(lines, blocks[0].start, blocks[-1].end) for blocks in elements)
+    return {line.number for line in chain.from_iterable(within)}
 
 
 @cache
@@ -138,11 +144,8 @@ def _tilde_underlines(lines: Lines) -> Iterator[int]:
             fence = fence_of(line.text)
 
 
-def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
-    """Yield the comments that take up whole lines."""
-    in_elements = {
-        number for first, element in elements.items() for number in range(first, element.after)
-    }
+def _comments(lines: Lines, in_elements: Container[int]) -> Iterator[Blocks]:
+    """Yield the comments that take up whole lines, except those that begin within an element."""
     first: Line | None = None
     for line in lines:
         if first is None and line.text.startswith("<!--") and line.number not in in_elements:
@@ -150,33 +153,32 @@ def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
         if first is None or "-->" not in line.text:
             continue
         if line.text.index("-->") == len(line.text) - len("-->"):
-            comment = Block(first.start, line.end, "nothing")
-            yield first.number, Element(line.number + 1, (comment,))
+            yield [Block(first.start, line.end, "nothing")]
         first = None
 
 
 _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
 
 
-def _front_matter(raw: Sequence[str], by_number: _ByNumber) -> _Elements:
+def _front_matter(raw: Sequence[str], by_number: _ByNumber) -> Iterator[Blocks]:
     """Yield the front matter of a document: metadata between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
     closings = (number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "..."))
     closing = next(closings, 0)
     if closing > 1 and all(map(_YAML_LINE.match, raw[1:closing])):
-        yield 0, _kept_whole(by_number[0], by_number[closing])
+        yield _kept_whole(by_number[0], by_number[closing])
 
 
-def _kept_whole(first: Line, last: Line) -> Element:
-    return Element(last.number + 1, (Block(first.start, last.end, "code"),))
+def _kept_whole(first: Line, last: Line) -> Blocks:
+    return [Block(first.start, last.end, "code")]
 
 
-def _code(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
+def _code(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
     for token in tokens:
         if token.type == "fence":
             lines = [by_number[number] for number in _lines_of(token) if number in by_number]
-            yield lines[0].number, _kept_whole(lines[0], lines[-1])
+            yield _kept_whole(lines[0], lines[-1])
 
 
 def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
@@ -221,9 +223,8 @@ _UNBROKEN = (DATA_URI, _COMMENT, _TAG)
 
 def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
     """Yield the numbers of the lines of wrapped data URIs, comments and tags, below their first ones."""
-    starts = [line.start for line in lines]
     for part in chain.from_iterable(pattern.finditer(text) for pattern in _UNBROKEN):
-        for line in lines[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]:
+        for line in lines_between(lines, part.start() + 1, part.end()):
             yield line.number
 
 
@@ -239,13 +240,11 @@ _TAGGED_CODE = re.compile(
 )
 
 
-def _tagged_code(text: str, lines: Lines) -> _Elements:
+def _tagged_code(text: str, lines: Lines) -> Iterator[Blocks]:
     """Yield code between tags of Jekyll and Hugo."""
-    starts = [line.start for line in lines]
     for match in _TAGGED_CODE.finditer(text):
-        first = lines[bisect_left(starts, match.start())]
-        last = lines[bisect_left(starts, match.end()) - 1]
-        yield first.number, _kept_whole(first, last)
+        within = lines_between(lines, *match.span())
+        yield _kept_whole(within[0], within[-1])
 
 
 # Tables
@@ -255,7 +254,7 @@ _Rows = list[tuple[int, list[str]]]
 """Pairs of a row's line number and its cells."""
 
 
-def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
+def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
     """Yield the pipe tables, row by row."""
     rows: _Rows = []
     for token in tokens:
@@ -268,7 +267,7 @@ def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
             rows = []
 
 
-def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
+def _pipe_table(rows: _Rows, by_number: _ByNumber) -> Blocks:
     (first, header), *below = rows
     names = tuple(header)
     # markdown-it takes a line below a table for a row of one cell
@@ -280,10 +279,9 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
         line = by_number[number]
         cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
-    after = body[-1][0] + 1 if body else first + 2
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
-        blocks = [_record(blocks)]
-    return first, Element(after, _with_groups(blocks))
+        return [_record(blocks)]
+    return _with_groups(blocks)
 
 
 def _beyond_header(line: str, columns: int) -> Iterator[str]:
@@ -297,7 +295,7 @@ def _beyond_header(line: str, columns: int) -> Iterator[str]:
 LONGEST_GROUP = 60  # characters of a table row that is a heading
 
 
-def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
+def _with_groups(blocks: Blocks) -> Blocks:
     """Mark rows as headings in a table of three or more columns: those with only a short first cell,
     above a full row.
     """
@@ -305,7 +303,7 @@ def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
     for block, below in pairwise(blocks):
         is_heading = _is_label(block) and not _is_label(below)
         grouped.append(replace(block, kind="group") if is_heading else block)
-    return (*grouped, blocks[-1])
+    return [*grouped, blocks[-1]]
 
 
 def _is_label(block: Block) -> bool:
@@ -313,7 +311,7 @@ def _is_label(block: Block) -> bool:
     return 0 < len(label) <= LONGEST_GROUP and len(values) > 1 and not any(values)
 
 
-def _record(blocks: Sequence[Block]) -> Block:
+def _record(blocks: Blocks) -> Block:
     """Return a table with an empty header as one row, which has names in one column, values in the other."""
     names, cells = zip(*(row.cells for row in blocks[1:]), strict=True)
     return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
@@ -342,16 +340,15 @@ def _cells(line: str) -> tuple[str, ...]:
 _BORDERS = ("+-", "+=")
 
 
-def grid_table(lines: Lines, place: int) -> Element | None:
-    """Return the reStructuredText grid table whose top border is a line; None for any other line."""
+def grid_table(lines: Lines, place: int) -> Blocks:
+    """Return the reStructuredText grid table whose top border is a line; empty for any other line."""
     top = lines[place]
     if not top.text.startswith(_BORDERS):
-        return None
+        return ()
     starts = ("|", *_BORDERS)
     below = [*takewhile(lambda line: line.text.startswith(starts), lines_from(lines, place + 1))]
     if _has_a_row_per_line(below):
-        return None
-    after = top.number + 1
+        return ()
     blocks: list[Block] = []
     names: tuple[str, ...] = ()
     row: list[Line] = []
@@ -360,7 +357,6 @@ def grid_table(lines: Lines, place: int) -> Element | None:
         if not line.text.startswith(_BORDERS):
             row.append(line)
             continue
-        after = line.number + 1
         if not row:
             continue
         cells = _grid_cells(row)
@@ -371,7 +367,7 @@ def grid_table(lines: Lines, place: int) -> Element | None:
         )
         row = []
         start = line.end + 1
-    return Element(after, tuple(blocks)) if blocks else None
+    return blocks
 
 
 def _has_a_row_per_line(below: Lines) -> bool:
@@ -401,7 +397,7 @@ _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
 _MOST_CELLS = 100  # the most rows or columns that a cell spans
 
 
-def _html_elements(text: str, lines: Lines) -> _Elements:
+def _html_elements(text: str, lines: Lines) -> Iterator[Blocks]:
     """Yield tables, preformatted text, scripts and styles that begin a line; of nested ones the outermost."""
     after_last = 0
     outer_first = sorted(
@@ -411,10 +407,12 @@ def _html_elements(text: str, lines: Lines) -> _Elements:
         if first.number < after_last:
             continue
         after_last = last.number + 1
-        blocks = _html_table(text, first.start, last.end) if name == "table" else ()
-        if name in _UNSEEN:
-            blocks = (Block(first.start, last.end, "nothing"),)
-        yield first.number, Element(after_last, blocks) if blocks else _kept_whole(first, last)
+        blocks: Blocks = ()
+        if name == "table":
+            blocks = _html_table(text, first.start, last.end)
+        elif name in _UNSEEN:
+            blocks = [Block(first.start, last.end, "nothing")]
+        yield blocks or _kept_whole(first, last)
 
 
 def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
@@ -439,7 +437,7 @@ def _element_tags(lines: Lines) -> Iterator[tuple[Line, re.Match[str]]]:
             yield line, tag
 
 
-def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
+def _html_table(text: str, start: int, end: int) -> Blocks:
     """Return the rows of a table; none if it holds another table, since it is then only layout."""
     rows = list(_ROW.finditer(text, start, end))
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:

@@ -71,7 +71,7 @@ class Outline:
                 self._begin_section(until, opened)
 
     def _begin_section(self, start: int, opened: Sequence[Block]) -> None:
-        names = (heading_text(self._text[heading.start : heading.end]) for heading in opened)
+        names = (heading_text(heading.text_in(self._text)) for heading in opened)
         above = self._above[: opened[0].level - 1] if opened else self._above
         self._sections.append(_Section(start, tuple(opened), (*above, *filter(None, names))))
 
@@ -220,7 +220,7 @@ def searched_context(context: str) -> str:
     """
     parts: list[str] = []
     for block in find_blocks(context):
-        text = context[slice(*block.span)]
+        text = block.text_in(context)
         if block.kind in ("prose", "item"):
             start, end = split_sentences(text)[-1]
             parts.append(searchable_text(text[start:end])[-_LONGEST_SEARCHED:])

@@ -33,7 +33,7 @@ def _segments_of(text: str, block: Block) -> Iterator[Block]:
     if block.kind not in ("prose", "item"):
         yield block
         return
-    for start, end in split_sentences(text[block.start : block.end]):
+    for start, end in split_sentences(block.text_in(text)):
         yield Block(block.start + start, block.start + end, "sentence")
 
 
@@ -73,7 +73,7 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     entries = contents_of(text)
     stated: list[Statement] = []
     for part in segments:
-        own = text[part.start : part.end]
+        own = part.text_in(text)
         statement = _statement(part, own)
         if any(map(str.isalnum, statement)) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))

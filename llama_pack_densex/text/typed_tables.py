@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from llama_pack_densex.text.column_names import has_names, is_figure, is_value
-from llama_pack_densex.text.layout import Block, Element, Line, Lines, Span, lines_from
+from llama_pack_densex.text.layout import Block, Blocks, Line, Lines, Span, lines_from
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.markdown import with_labels
 from llama_pack_densex.text.plain import line_width
@@ -29,20 +29,18 @@ class _Row:
     Args:
         start: Where it begins, with the rule above the first row, in characters.
         end: Where it ends, with the rule below it.
-        after: The number of the line after it.
         cells: Its cells, as they are written.
         is_ruled: Whether there is a rule below it.
     """
 
     start: int
     end: int
-    after: int
     cells: tuple[str, ...]
     is_ruled: bool = False
 
 
-def typed_table(lines: Lines, place: int) -> Element | None:
-    """Return the table that begins at a line; None unless its first row names its columns.
+def typed_table(lines: Lines, place: int) -> Blocks:
+    """Return the table that begins at a line; empty unless its first row names its columns.
 
     The first row does if it alone has a rule below it (as psql and MySQL print tables), or if its cells tell
     (`has_names`). It names them again where it is repeated.
@@ -54,7 +52,7 @@ def typed_table(lines: Lines, place: int) -> Element | None:
     for separator in _SEPARATORS:
         if _is_table([*_rows(lines, place, separator, _LINES_COMPARED)]):
             return _table([*_rows(lines, place, separator)])
-    return None
+    return ()
 
 
 def _rows(
@@ -74,7 +72,7 @@ def _rows(
     for line in islice(lines_from(lines, place), most):
         if _is_rule(line.text, is_below=row is not None):
             if row is not None:
-                row = replace(row, end=line.end, after=line.number + 1, is_ruled=True)
+                row = replace(row, end=line.end, is_ruled=True)
             continue
         pieces = _pieces(line, separator)
         columns = columns or _spans(line, pieces)
@@ -87,7 +85,7 @@ def _rows(
         if row is not None:
             yield row
             start = line.start
-        row = _Row(start, line.end, line.number + 1, cells)
+        row = _Row(start, line.end, cells)
     if row is not None:
         yield row
 
@@ -145,7 +143,7 @@ def _is_wrap(cells: Sequence[str]) -> bool:
 
 def _joined(row: _Row, line: Line, cells: Sequence[str]) -> _Row:
     joined = (f"{above} {cell}".strip() for above, cell in zip(row.cells, cells, strict=True))
-    return replace(row, end=line.end, after=line.number + 1, cells=tuple(joined))
+    return replace(row, end=line.end, cells=tuple(joined))
 
 
 def _is_table(rows: Sequence[_Row]) -> bool:
@@ -158,7 +156,7 @@ def _is_table(rows: Sequence[_Row]) -> bool:
     return len(values) >= _LEAST_VALUES and has_names([row.cells for row in rows])
 
 
-def _table(rows: Sequence[_Row]) -> Element:
+def _table(rows: Sequence[_Row]) -> Blocks:
     names: tuple[str, ...] = ()
     blocks: list[Block] = []
     texts = [[" ".join(searchable_text(cell).split()) for cell in row.cells] for row in rows]
@@ -169,4 +167,4 @@ def _table(rows: Sequence[_Row]) -> Element:
             blocks.append(Block(row.start, row.end, "columns", names=names))
         else:
             blocks.append(Block(row.start, row.end, "row", names=names, cells=cells))
-    return Element(rows[-1].after, tuple(blocks))
+    return blocks

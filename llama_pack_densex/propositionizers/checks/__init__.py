@@ -65,9 +65,7 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     """
     parts = segment(passage.text, passage.context)
     whole = {
-        part.row or passage.text[slice(*part.span)]
-        for part in parts
-        if part.kind in ("row", "code")
+        part.row or part.text_in(passage.text) for part in parts if part.kind in ("row", "code")
     }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
     rows = {part.span: part.row for part in parts if part.row}
