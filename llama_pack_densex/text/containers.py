@@ -164,15 +164,14 @@ class _Reader:
         marks: list[tuple[Line, _Box | None]] = []
         for place, line in enumerate(self._lines):
             if self._code:
-                self._code = "" if closes_fence(line.text, self._code) else self._code
+                self._code = fence_below(line.text, self._code)
                 continue
             while self._open and self._open[-1].is_left_at(line):
                 self._open.pop().end = line.start
             mark = self._mark_at(place)
             if mark is None:
-                self._code = fence_of(line.text)
-                continue
-            if mark.ends:
+                self._code = fence_below(line.text)
+            elif mark.ends:
                 self._end(mark.box, line.start)
                 marks.append((line, None))
             else:
@@ -217,10 +216,17 @@ def _depth(line: Line) -> int:
     return len(line.indent.expandtabs(4))
 
 
-def fence_of(text: str) -> str:
-    """Return the fence that code begins with; empty for other text."""
-    fence = _FENCE.match(text)
-    return fence[0] if fence else ""
+def fence_below(text: str, fence: str = "") -> str:
+    """Return the fence of the code that goes on below a line; empty if none does.
+
+    Args:
+        text: The line.
+        fence: The fence of the code that the line is in; empty if it is in none.
+    """
+    if closes_fence(text, fence):
+        return ""
+    begun = None if fence else _FENCE.match(text)
+    return begun[0] if begun else fence
 
 
 def closes_fence(text: str, fence: str) -> bool:

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from llama_pack_densex.text.column_names import has_names
-from llama_pack_densex.text.containers import closes_fence, fence_of, find_containers
+from llama_pack_densex.text.containers import closes_fence, fence_below, find_containers
 from llama_pack_densex.text.layout import Block, Blocks, Line, Lines, lines_between, lines_from
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import text_at, underlined
@@ -118,9 +118,7 @@ def _parse(raw: list[str]) -> list[Token]:
 
 def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
     lines = _lines_of(token)
-    last = raw[lines[-1]].strip(" \t>")
-    is_fence = last.startswith(token.markup) and not last.strip(token.markup[0])
-    is_closed = is_fence and len(lines) > 1
+    is_closed = len(lines) > 1 and closes_fence(raw[lines[-1]].strip(" \t>"), token.markup)
     return not token.info and not is_closed
 
 
@@ -136,12 +134,11 @@ def _tilde_underlines(lines: Lines) -> Iterator[int]:
     fence = ""  # of the code that a line is in
     for place, line in enumerate(lines):
         heading = text_at(lines, place - 1)
-        if fence:
-            fence = "" if closes_fence(line.text, fence) else fence
-        elif heading and underlined(text_at(lines, place - 2), heading, line.text) == "~":
+        may_underline = heading and not fence
+        if may_underline and underlined(text_at(lines, place - 2), heading, line.text) == "~":
             yield line.number
         else:
-            fence = fence_of(line.text)
+            fence = fence_below(line.text, fence)
 
 
 def _comments(lines: Lines, in_elements: Container[int]) -> Iterator[Blocks]:
@@ -286,10 +283,10 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> Blocks:
 
 def _beyond_header(line: str, columns: int) -> Iterator[str]:
     """Yield the cells of a row beyond the columns of its header, which markdown-it drops."""
-    cells = re.split(PIPE, line.rstrip().removesuffix("|"))
+    cells = re.split(PIPE, line.removesuffix("|"))
     if not any(map(str.isalnum, cells[0])):  # what is before the first pipe
         del cells[0]
-    yield from (_cell_text(cell.replace(r"\|", "|")) for cell in cells[columns:])
+    yield from map(_pipe_cell, cells[columns:])
 
 
 LONGEST_GROUP = 60  # characters of a table row that is a heading
@@ -334,7 +331,11 @@ def bare_row(line: str) -> tuple[str, ...] | None:
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    return tuple(_cell_text(cell.replace(r"\|", "|")) for cell in re.split(PIPE, line)[1:-1])
+    return tuple(map(_pipe_cell, re.split(PIPE, line)[1:-1]))
+
+
+def _pipe_cell(written: str) -> str:
+    return _cell_text(written.replace(r"\|", "|"))
 
 
 _BORDERS = ("+-", "+=")
@@ -503,12 +504,17 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     columns = [*zip(*rows, strict=False)]
     first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
     grouped = [row for row in filled if not any(map(TOTAL.search, row[: first + 2]))]
-    while end + 1 < len(columns) and _has_labels(grouped, first, end):
-        _repeat_labels(grouped, first, end)
+    while end + 1 < len(columns):
+        below_labels = _below_labels(grouped, first, end)
+        if not _are_labels(grouped, first, end, below_labels):
+            break
+        for place in below_labels:
+            grouped[place][end] = grouped[place - 1][end]
         end += 1
-    return [
-        new if any(old[first : end + 1]) else [*old] for old, new in zip(rows, filled, strict=True)
-    ]
+    for row, unlabelled in zip(filled, rows, strict=True):
+        if not any(unlabelled[first : end + 1]):
+            row[:] = unlabelled
+    return filled
 
 
 _DITTO = re.compile(r"〃|仝|同上|\"|''|,,|ditto|dito|idem|(?:same )?as above", re.IGNORECASE)
@@ -523,24 +529,29 @@ def _without_dittos(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return filled
 
 
-def _repeat_labels(rows: Sequence[list[str]], first: int, column: int) -> None:
-    for above, row in pairwise(rows):
-        if not row[column] and row[first:column] == above[first:column]:
-            row[column] = above[column]
-
-
-def _has_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> bool:
-    """Return whether a column has labels of groups, within those of the columns from `first` to it."""
-    labels = [place for place, row in enumerate(rows) if row[column]]
-    blank = [
+def _below_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> list[int]:
+    """Return the indices of the rows that have a blank cell in a column and, from `first` to it, the labels
+    of the row above.
+    """
+    return [
         place
         for place, (above, row) in enumerate(pairwise(rows), 1)
         if not row[column] and row[first:column] == above[first:column]
     ]
-    if not labels or not any(labels[0] < place < labels[-1] for place in blank):
+
+
+def _are_labels(
+    rows: Sequence[Sequence[str]], first: int, column: int, below_labels: Sequence[int]
+) -> bool:
+    """Return whether the cells of a column that are not blank are labels of groups, within those of the
+    columns from `first` to it.
+    """
+    places = [place for place, row in enumerate(rows) if row[column]]
+    if not places or not any(places[0] < place < places[-1] for place in below_labels):
         return False
-    are_distinct = len({tuple(rows[place][first : column + 1]) for place in labels}) == len(labels)
-    return are_distinct and len(blank) >= _LEAST_BLANK * (len(blank) + len(labels))
+    labels = {tuple(rows[place][first : column + 1]) for place in places}
+    least = _LEAST_BLANK * (len(below_labels) + len(places))
+    return len(labels) == len(places) and len(below_labels) >= least
 
 
 def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:
