@@ -321,7 +321,8 @@ def _abbreviates(stop: _Stop) -> bool:
     if stop.last.isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    if word in _TITLES or not _NEVER_LAST.isdisjoint((word.lower(), f"{previous}{word}".lower())):
+    spellings = (word.lower(), f"{previous}{word}".lower())  # also z. B.
+    if word in _TITLES or not _NEVER_LAST.isdisjoint(spellings):
         return True
     if word.lower() in _BEFORE_NUMBER or word.lower().endswith("str"):  # no., Hauptstr.
         is_numbered = _NUMBER.match(stop.run, stop.first) is not None
