@@ -258,7 +258,7 @@ def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
         if token.type == "tr_open":
             rows.append((_lines_of(token).start, []))
         elif token.type == "inline" and rows:
-            rows[-1][1].append(_cell_text(token.content))
+            rows[-1][1].append(cell_text(token.content))
         elif token.type == "table_close":
             yield _pipe_table(rows, by_number)
             rows = []
@@ -314,7 +314,8 @@ def _record(blocks: Blocks) -> Block:
     return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
 
 
-def _cell_text(content: str) -> str:
+def cell_text(content: str) -> str:
+    """Return the text of a table's cell as it is searched, on one line."""
     return " ".join(searchable_text(content).split())
 
 
@@ -335,7 +336,7 @@ def _cells(line: str) -> tuple[str, ...]:
 
 
 def _pipe_cell(written: str) -> str:
-    return _cell_text(written.replace(r"\|", "|"))
+    return cell_text(written.replace(r"\|", "|"))
 
 
 _BORDERS = ("+-", "+=")
@@ -469,7 +470,7 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
         for cell in _CELL.finditer(row[0]):
             while x in grid[y]:
                 x += 1
-            text = _cell_text(unescape(cell[2]))
+            text = cell_text(unescape(cell[2]))
             across = spanned(cell[1], "col")
             for lower in grid[y : y + spanned(cell[1], "row")]:
                 lower.update(dict.fromkeys(range(x, x + across), text))
