@@ -29,6 +29,7 @@ from llama_pack_densex.text.plain import (
     end_of_heading,
     is_bold_line,
     join_wrapped,
+    text_at,
 )
 from llama_pack_densex.text.sentences import after_space, split_sentences
 from llama_pack_densex.text.typed_tables import typed_table
@@ -77,8 +78,9 @@ def _mark_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
     struck = [match.span() for match in STRUCK_OUT.finditer(text)]
     for block in blocks:
         number = bisect_right(struck, (block.start, len(text)))
-        is_struck = number > 0 and block.end <= struck[number - 1][1]
-        yield replace(block, kind="nothing") if is_struck else block
+        if number and block.end <= struck[number - 1][1]:
+            block = replace(block, kind="nothing")
+        yield block
 
 
 class _Scanner:
@@ -174,8 +176,7 @@ class _Scanner:
     def _bold_heading_at(self, place: int) -> Blocks:
         line = self._lines[place]
         is_last = place == len(self._lines) - 1
-        is_below_text = place > 0 and self._lines[place - 1].text
-        if is_last or is_below_text or self._lines[place + 1].text:
+        if is_last or text_at(self._lines, place - 1) or text_at(self._lines, place + 1):
             return ()
         if line.number in self._structure.depths or not is_bold_line(line.text):
             return ()

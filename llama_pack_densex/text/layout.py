@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -138,3 +138,9 @@ class Block:
 
 Blocks = Sequence[Block]
 """The blocks of whole lines that belong together: those of a table, code, a heading, a comment."""
+
+
+def overlapping(blocks: Blocks, start: int, end: int) -> range:
+    """Return the indices of the blocks that a stretch overlaps."""
+    first = bisect_right(blocks, start, key=attrgetter("end"))
+    return range(first, bisect_left(blocks, end, key=attrgetter("start")))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import attrgetter
 
-from llama_pack_densex.text.blocks import Block, find_blocks
+from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.plain import heading_text
-from llama_pack_densex.text.sentences import Span, split_sentences
+from llama_pack_densex.text.sentences import split_sentences
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,7 @@ class Outline:
 
     def _within(self, start: int, end: int) -> Sequence[Block]:
         """Return the blocks that a stretch overlaps."""
-        first = bisect_right(self.blocks, start, key=attrgetter("end"))
-        return self.blocks[first : bisect_left(self.blocks, end, key=attrgetter("start"))]
+        return [self.blocks[place] for place in overlapping(self.blocks, start, end)]
 
     def section_of(self, start: int, end: int) -> str:
         """Return the headings that a whole stretch is below, outermost first, joined by ", ".

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from llama_pack_densex.propositionizers.alignment import Span, align
+from llama_pack_densex.propositionizers.alignment import align
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.propositionizers.checks.grounding import ungrounded
@@ -22,6 +22,7 @@ from llama_pack_densex.propositionizers.checks.pronouns import unresolved_refere
 from llama_pack_densex.propositionizers.checks.texts import Ground, Text, taken_apart
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, find_wrong_language
+from llama_pack_densex.text.layout import Span
 from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import STOP_WORDS, words
 
