@@ -6,6 +6,7 @@ The marks of a box state nothing. Its title is the heading of what is in it.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -82,7 +83,7 @@ class _Mark(NamedTuple):
 
 @dataclass
 class _Box:
-    """A box that a line begins.
+    """A box that a line begins, or a line that ends one.
 
     Args:
         mark: What the line says.
@@ -124,13 +125,15 @@ class _Box:
 def title_of(line: str) -> str:
     """Return the title that a line gives to a box as its heading; empty if it gives none."""
     mark = _read_mark(line)
-    return mark.title if mark and not mark.title.endswith(_ENDS_SENTENCE) else ""
+    if mark is None or mark.title.endswith(_ENDS_SENTENCE):
+        return ""
+    return mark.title
 
 
 def begins_box(line: str) -> bool:
     """Return whether a line begins a box."""
     mark = _read_mark(line)
-    return mark is not None and mark.box != "" and not mark.ends
+    return mark is not None and not mark.ends and mark.box != ""
 
 
 def find_containers(lines: Lines) -> Iterator[Blocks]:
@@ -142,8 +145,8 @@ def find_containers(lines: Lines) -> Iterator[Blocks]:
     Yields:
         Each of these lines as the heading of a box, or as nothing.
     """
-    for line, box in _Reader(lines).read():
-        yield box.blocks if box else [Block(line.start, line.end, "nothing")]
+    for box in _Reader(lines).read():
+        yield box.blocks
 
 
 class _Reader:
@@ -155,13 +158,13 @@ class _Reader:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._open: list[_Box] = []  # the outermost first
+        self._open = deque[_Box](maxlen=_MOST_OPEN)  # the outermost first
         self._code = ""  # the fence of the code that a line is in
         self._may_be_option = False  # behind the first line of a directive
 
-    def read(self) -> list[tuple[Line, _Box | None]]:
-        """Return the lines that are marks, each with the box that it begins, or None."""
-        marks: list[tuple[Line, _Box | None]] = []
+    def read(self) -> list[_Box]:
+        """Return the lines that are marks."""
+        marks: list[_Box] = []
         for place, line in enumerate(self._lines):
             if self._code:
                 self._code = fence_below(line.text, self._code)
@@ -171,13 +174,12 @@ class _Reader:
             mark = self._mark_at(place)
             if mark is None:
                 self._code = fence_below(line.text)
-            elif mark.ends:
+                continue
+            marks.append(_Box(mark, line))
+            if mark.ends:
                 self._end(mark.box, line.start)
-                marks.append((line, None))
-            else:
-                box = _Box(mark, line)
-                self._begin(box)
-                marks.append((line, box))
+            elif mark.box:
+                self._open.append(marks[-1])
         return marks
 
     def _mark_at(self, place: int) -> _Mark | None:
@@ -190,26 +192,21 @@ class _Reader:
             if closes_fence(line.text, box.mark.box):
                 return _Mark(box.mark.box, ends=True)
         mark = _read_mark(line.text)
-        if mark is None or mark.box != _INDENTED_BOX:
-            self._may_be_option = mark is not None and mark.box.startswith(_WITH_OPTIONS)
-            return mark
+        if mark is None:
+            return None
+        self._may_be_option = mark.box.startswith(_WITH_OPTIONS)
         below = self._lines[place + 1 : place + 2]  # empty where a passage was cut
-        return mark if not below or _depth(below[0]) > _depth(line) else None
-
-    def _begin(self, box: _Box) -> None:
-        if box.mark.box:
-            self._open.append(box)
-            del self._open[:-_MOST_OPEN]
+        if mark.box == _INDENTED_BOX and below and _depth(below[0]) <= _depth(line):
+            return None
+        return mark
 
     def _end(self, name: str, place: int) -> None:
         """End the innermost box of a name, and those within it."""
-        if all(box.mark.box != name for box in self._open):
-            return
-        box = self._open.pop()
-        box.end = place
-        while box.mark.box != name:
+        while name in [box.mark.box for box in self._open]:
             box = self._open.pop()
             box.end = place
+            if box.mark.box == name:
+                return
 
 
 def _depth(line: Line) -> int:
@@ -223,10 +220,10 @@ def fence_below(text: str, fence: str = "") -> str:
         text: The line.
         fence: The fence of the code that the line is in; empty if it is in none.
     """
-    if closes_fence(text, fence):
-        return ""
-    begun = None if fence else _FENCE.match(text)
-    return begun[0] if begun else fence
+    if fence:
+        return "" if closes_fence(text, fence) else fence
+    begun = _FENCE.match(text)
+    return begun[0] if begun else ""
 
 
 def closes_fence(text: str, fence: str) -> bool:
@@ -267,19 +264,16 @@ def _read_colons(line: re.Match[str]) -> _Mark | None:
     rest = line["rest"]
     if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
         return _Mark("")
-    if name.endswith("-end") or not (name or rest):
+    if name.endswith("-end") or not name + rest:
         return _Mark(_COLON_BOX, ends=True)
     label = _LABEL.fullmatch(rest) or _ATTRIBUTE.search(name + rest)
     if label:
         return _Mark(_COLON_BOX, label["title"])
     if rest.endswith(_ENDS_SENTENCE) and not name.startswith("{"):
         return None  # "::: is a mark."
-    return _Mark(_COLON_BOX, rest if _is_title(name, rest) else "")
-
-
-def _is_title(name: str, rest: str) -> bool:
-    """Return whether what follows the name of a box is its title, not its kind or attributes."""
-    return name != _UNTITLED and "=" not in rest and not rest.startswith("{")
+    if name == _UNTITLED or "=" in rest or rest.startswith("{"):
+        return _Mark(_COLON_BOX)  # a kind or attributes follow the name
+    return _Mark(_COLON_BOX, rest)
 
 
 def _read_slashes(line: re.Match[str]) -> _Mark:

@@ -17,7 +17,15 @@ from markdown_it.token import Token
 
 from llama_pack_densex.text.column_names import has_names
 from llama_pack_densex.text.containers import closes_fence, fence_below, find_containers
-from llama_pack_densex.text.layout import Block, Blocks, Line, Lines, lines_between, lines_from
+from llama_pack_densex.text.layout import (
+    Block,
+    BlockKind,
+    Blocks,
+    Line,
+    Lines,
+    lines_between,
+    lines_from,
+)
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import text_at, underlined
 
@@ -247,8 +255,8 @@ def _tagged_code(text: str, lines: Lines) -> Iterator[Blocks]:
 # Tables
 
 
-_Rows = list[tuple[int, list[str]]]
-"""Pairs of a row's line number and its cells."""
+_Rows = list[tuple[Line, list[str]]]
+"""Pairs of a row's line and its cells."""
 
 
 def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
@@ -256,7 +264,7 @@ def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
     rows: _Rows = []
     for token in tokens:
         if token.type == "tr_open":
-            rows.append((_lines_of(token).start, []))
+            rows.append((by_number[_lines_of(token).start], []))
         elif token.type == "inline" and rows:
             rows[-1][1].append(cell_text(token.content))
         elif token.type == "table_close":
@@ -268,12 +276,14 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> Blocks:
     (first, header), *below = rows
     names = tuple(header)
     # markdown-it takes a line below a table for a row of one cell
-    body = [*takewhile(lambda row: "|" in by_number[row[0]].text, below)]
+    body = [*takewhile(lambda row: "|" in row[0].text, below)]
+    texts = [cells for _, cells in body]
     is_record = names == ("", "")
-    texts = [cells for _, cells in body] if is_record else with_labels([cells for _, cells in body])
-    blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
-    for (number, _), cells in zip(body, texts, strict=True):
-        line = by_number[number]
+    if not is_record:
+        texts = with_labels(texts)
+    rule = by_number[first.number + 1]
+    blocks = [Block(first.start, rule.end, "columns", names=names)]
+    for (line, _), cells in zip(body, texts, strict=True):
         cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
@@ -298,8 +308,9 @@ def _with_groups(blocks: Blocks) -> Blocks:
     """
     grouped: list[Block] = []
     for block, below in pairwise(blocks):
-        is_heading = _is_label(block) and not _is_label(below)
-        grouped.append(replace(block, kind="group") if is_heading else block)
+        if _is_label(block) and not _is_label(below):
+            block = replace(block, kind="group")
+        grouped.append(block)
     return [*grouped, blocks[-1]]
 
 
@@ -328,7 +339,9 @@ def bare_row(line: str) -> tuple[str, ...] | None:
     """Return the cells of a pipe table's row whose header is elsewhere; None for any other line."""
     if not line.startswith("|") or not line.endswith("|") or len(re.findall(PIPE, line)) < 2:
         return None
-    return () if _DELIMITERS.fullmatch(line) else _cells(line)
+    if _DELIMITERS.fullmatch(line):
+        return ()
+    return _cells(line)
 
 
 def _cells(line: str) -> tuple[str, ...]:
@@ -362,11 +375,11 @@ def grid_table(lines: Lines, place: int) -> Blocks:
         if not row:
             continue
         cells = _grid_cells(row)
-        is_header = line.text.startswith("+=")
-        names = cells if is_header else names
-        blocks.append(
-            Block(start, line.end, "columns" if is_header else "row", names=names, cells=cells)
-        )
+        kind: BlockKind = "row"
+        if line.text.startswith("+="):
+            kind = "columns"
+            names = cells
+        blocks.append(Block(start, line.end, kind, names=names, cells=cells))
         row = []
         start = line.end + 1
     return blocks
@@ -445,11 +458,13 @@ def _html_table(text: str, start: int, end: int) -> Blocks:
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
         return ()
     grid = _html_grid(rows)
-    header = [*takewhile(_is_header, rows)] or rows[: int(has_names(grid))]
-    columns = zip(*grid[: len(header)], strict=True)
+    headers = len([*takewhile(_is_header, rows)]) or int(has_names(grid))
+    columns = zip(*grid[:headers], strict=True)
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in columns)
-    blocks = [Block(start, header[-1].end(), "columns", names=names)] if header else []
-    for row, cells in zip(rows[len(header) :], grid[len(header) :], strict=True):
+    blocks: list[Block] = []
+    if headers:
+        blocks.append(Block(start, rows[headers - 1].end(), "columns", names=names))
+    for row, cells in zip(rows[headers:], grid[headers:], strict=True):
         if len(set(cells)) == 1:  # one cell spans all columns
             cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(row.start(), row.end(), "row", names=names, cells=tuple(cells)))
@@ -482,7 +497,9 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
 def spanned(attributes: str, kind: str) -> int:
     """Return how many rows ("row") or columns ("col") a cell spans."""
     span = re.search(rf"\b{kind}span\s*=\s*[\"']?(\d{{1,3}})", attributes, re.IGNORECASE)
-    return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1
+    if span is None:
+        return 1
+    return min(max(int(span[1]), 1), _MOST_CELLS)
 
 
 TOTAL = re.compile(r"\b(?:sub)?total\b|[小合総]計|^計$", re.IGNORECASE)
@@ -503,7 +520,8 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     rows = _without_dittos(rows)
     filled = [[*row] for row in rows]
     columns = [*zip(*rows, strict=False)]
-    first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
+    counts_rows = columns != [] and all(map(str.isdecimal, columns[0]))
+    first = end = int(counts_rows)
     grouped = [row for row in filled if not any(map(TOTAL.search, row[: first + 2]))]
     while end + 1 < len(columns):
         below_labels = _below_labels(grouped, first, end)

@@ -76,9 +76,11 @@ def _rows(
             continue
         cells = pieces = _pieces(line, separator)
         columns = columns or _spans(line, pieces)
+        is_wrap = False
         if separator is _SPACES:
             cells = _placed(line, pieces, columns)
-        if rows and separator is _SPACES and _is_wrap(cells):
+            is_wrap = rows != [] and len(cells) == len(columns) and _is_wrap(cells)
+        if is_wrap:
             rows[-1].end = line.end
             rows[-1].cells = [*map(_joined, rows[-1].cells, cells)]
         elif 1 < len(pieces) <= len(columns):
