@@ -88,8 +88,10 @@ def judge(
     if language := find_wrong_language(passage.text, texts):
         name = LANGUAGE_NAMES.get(language, "another language")
         return Reading(problem="language", reason=f"the reply was in {name}")
-    answered = _without_example(reading.questions, passage)
-    return Reading(texts, questions=() if find_wrong_language(passage.text, answered) else answered)
+    asked = _without_example(reading.questions, passage)
+    if find_wrong_language(passage.text, asked):
+        return Reading(texts)
+    return Reading(texts, questions=asked)
 
 
 def read_reply(
@@ -123,7 +125,8 @@ def read_reply(
         reading = Reading(problem="unreadable")
     if is_last and reading.problem == "unreadable" and not questions:
         texts = _propositions(_quoted_in(text))
-        return Reading(texts) if texts else reading
+        if texts:
+            return Reading(texts)
     return reading
 
 
@@ -148,21 +151,21 @@ def fall_back(part: Passage, reason: str, is_passing: bool = False) -> Propositi
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """Join the sets of a passage's parts into one, in their order."""
     failed = [part for part in parts if part.status == "fallback"]
-    reasons = _reasons(failed or parts)
+    reasons = [part.reason for part in failed or parts if part.reason]
     if len(parts) > 1:
         reasons.insert(0, _in_parts(parts))
-    status: Status = "repaired" if reasons else "ok"
+    status: Status = "ok"
+    if failed:
+        status = "fallback"
+    elif reasons:
+        status = "repaired"
     return PropositionSet(
         texts=unique(chain.from_iterable(part.texts for part in parts)),
-        status="fallback" if failed else status,
+        status=status,
         reason="; ".join(unique(reasons)),
         is_passing=any(part.is_passing for part in parts),
         questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
-
-
-def _reasons(parts: Sequence[PropositionSet]) -> list[str]:
-    return [part.reason for part in parts if part.reason]
 
 
 def _in_parts(parts: Sequence[PropositionSet]) -> str:
@@ -311,7 +314,9 @@ def _python_list(text: str) -> Any:
 def _propositions(texts: Iterable[str]) -> _Texts:
     clean = (strip_surrogates(text.replace("\0", "")).strip() for text in texts)
     propositions = unique(text for text in clean if any(map(str.isalnum, text)))
-    return propositions if any(map(has_letters, propositions)) else ()
+    if any(map(has_letters, propositions)):
+        return propositions
+    return ()
 
 
 def _strings(value: Any) -> Iterator[str]:

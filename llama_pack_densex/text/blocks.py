@@ -17,9 +17,9 @@ from llama_pack_densex.text.layout import BlockKind, Blocks, Line, Lines, Span, 
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import (
     TOTAL,
+    Structure,
     bare_row,
     grid_table,
-    read_structure,
     row_statement,
 )
 from llama_pack_densex.text.plain import (
@@ -89,7 +89,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = find_lines(text)
-        self._structure = read_structure(text, self._lines)
+        self._structure = Structure(text, self._lines)
         self._indents: list[int] = []  # of the last item of plain text, and those around it
 
     def blocks(self) -> Iterator[Block]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, filterfalse
 
 from llama_pack_densex.text.tokens import (
     FOREIGN_WORDS,
-    FUNCTION_WORDS,
     STOP_WORDS,
+    count_function_words,
     plain_words,
     words,
 )
@@ -93,11 +92,12 @@ def question_language(question: str, documents: Iterable[str] = ()) -> str:
 
 def spoken_language(text: str) -> str:
     """Return the code of a text's language, such as "fr", by its function words; "" if these do not tell."""
-    counts = Counter[str]()
-    for language, of_language in {"en": STOP_WORDS, **FUNCTION_WORDS}.items():
-        counts[language] = sum(map(of_language.__contains__, plain_words(text)))
+    counts = count_function_words(text)
+    counts["en"] = sum(word in STOP_WORDS for word in plain_words(text))
     (best, most), (_, next_most) = counts.most_common(2)
-    return best if most > next_most else ""
+    if most == next_most:
+        return ""
+    return best
 
 
 def latin_language(text: str, least_words: int = 12) -> str:

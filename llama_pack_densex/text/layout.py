@@ -87,7 +87,9 @@ def _quotation_mark(raw: str, above: Line | None) -> str:
     is_below_text = above is not None and above.text != ""
     is_end_of_tag = not rest or (is_below_text and not mark[0].endswith((" ", "\t")))
     is_comparison = rest[:1].isdigit() or rest.startswith("=")  # "> 5 mg" means more than 5 mg
-    return "" if is_end_of_tag or is_comparison else mark[0]
+    if is_end_of_tag or is_comparison:
+        return ""
+    return mark[0]
 
 
 BlockKind = Literal[

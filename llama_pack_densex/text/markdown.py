@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from itertools import chain, pairwise, takewhile, zip_longest
@@ -30,11 +30,14 @@ from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import text_at, underlined
 
 
-@dataclass
 class Structure:
-    """What markdown-it says about a text, whose lines are given by their numbers.
+    """What markdown-it says about a text, parsed as Markdown with tables. Lines are given by their numbers.
 
     Args:
+        text: The text.
+        lines: Its lines.
+
+    Attributes:
         elements: Code, tables, boxes and comments, by where they begin, in characters.
         items: The depths of list items, 1 for the outermost, by the line on which they begin.
         later_items: The lines on which items begin that are not the first of their list.
@@ -43,47 +46,54 @@ class Structure:
             the first of a footnote, a comment, or the data of a picture.
     """
 
-    elements: dict[int, Blocks]
-    items: dict[int, int]
-    later_items: set[int]
-    depths: dict[int, int]
-    continued: set[int]
+    def __init__(self, text: str, lines: Lines) -> None:
+        raw = text.splitlines()
+        by_number = {line.number: line for line in lines if line.text}
+        for number in _tilde_underlines(lines):
+            raw[number] = ""
+            del by_number[number]
+        elements = [
+            *find_containers([*by_number.values()]),
+            *_front_matter(raw, by_number),
+            *_html_elements(text, lines),
+            *_tagged_code(text, lines),
+        ]
+        for number in _numbers_within(elements, lines):
+            raw[number] = ""
+        tokens = _parse(raw)
+        elements += _tables(tokens, by_number)
+        elements += _code(tokens, by_number)
+        elements += _comments(lines, _numbers_within(elements, lines))
+        self.elements = {blocks[0].start: blocks for blocks in elements}
+        self.items: dict[int, int] = {}
+        self.later_items: set[int] = set()
+        self.depths: dict[int, int] = {}
+        self.continued = {*_footnote_lines(raw), *_unbroken_lines(text, lines)}
+        self._read_items(tokens, raw)
+
+    def _read_items(self, tokens: Sequence[Token], raw: Sequence[str]) -> None:
+        depth = 0
+        above = ""
+        for token in tokens:
+            lines = _lines_of(token)
+            if token.type == "list_item_open":
+                depth += 1
+                self.items[lines.start] = depth
+                if above == "list_item_close":
+                    self.later_items.add(lines.start)
+            elif token.type == "list_item_close":
+                depth -= 1
+            elif depth and token.type in ("inline", "fence", "table_open"):
+                self.depths.update(dict.fromkeys(lines, depth))
+                if token.type == "inline":
+                    indentation = _indentation(raw[lines.start])
+                    below = (number for number in lines if _indentation(raw[number]) > indentation)
+                    self.continued.update(below)
+            above = token.type
 
 
 _ByNumber = Mapping[int, Line]
 """The lines that are not blank, by number."""
-
-
-def read_structure(text: str, lines: Lines) -> Structure:
-    """Parse a text as Markdown with tables.
-
-    Args:
-        text: The text.
-        lines: Its lines.
-    """
-    raw = text.splitlines()
-    by_number = {line.number: line for line in lines if line.text}
-    for number in [*_tilde_underlines(lines)]:
-        raw[number] = ""
-        del by_number[number]
-    containers = find_containers([*by_number.values()])
-    elements = [
-        *containers,
-        *_front_matter(raw, by_number),
-        *_html_elements(text, lines),
-        *_tagged_code(text, lines),
-    ]
-    for number in _numbers_within(elements, lines):
-        raw[number] = ""
-    tokens = _parse(raw)
-    elements += _tables(tokens, by_number)
-    elements += _code(tokens, by_number)
-    elements += _comments(lines, _numbers_within(elements, lines))
-    continued = {*_footnote_lines(raw), *_unbroken_lines(text, lines)}
-    by_start = {blocks[0].start: blocks for blocks in elements}
-    structure = Structure(by_start, {}, set(), {}, continued)
-    _note_items(tokens, raw, structure)
-    return structure
 
 
 def _numbers_within(elements: Iterable[Blocks], lines: Lines) -> set[int]:
@@ -184,28 +194,6 @@ def _code(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
         if token.type == "fence":
             lines = [by_number[number] for number in _lines_of(token) if number in by_number]
             yield _kept_whole(lines[0], lines[-1])
-
-
-def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
-    depth = 0
-    above = ""
-    for token in tokens:
-        if token.type == "list_item_open":
-            depth += 1
-            if above == "list_item_close":
-                structure.later_items.add(_lines_of(token).start)
-            structure.items[_lines_of(token).start] = depth
-        elif token.type == "list_item_close":
-            depth -= 1
-        elif depth and token.type in ("inline", "fence", "table_open"):
-            structure.depths.update(dict.fromkeys(_lines_of(token), depth))
-            if token.type == "inline":
-                first, *below = _lines_of(token)
-                indentation = _indentation(raw[first])
-                structure.continued.update(
-                    number for number in below if _indentation(raw[number]) > indentation
-                )
-        above = token.type
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")

@@ -167,8 +167,10 @@ class Outline:
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1
-        indentation = self._text[line_start:start]
-        return "" if indentation.strip() else indentation
+        before = self._text[line_start:start]
+        if before.strip():
+            return ""
+        return before
 
 
 _LONGEST_BEGINNING = 80  # characters of an item within which a passage begins
@@ -196,12 +198,9 @@ def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
     first_line = text[block.start : start].split("\n", 1)[0]
     if block.kind == "row":
         line_start = max(text.rfind("\n", 0, start) + 1, block.start)
-        for beginning in (
-            _HEAD.match(text, block.start, start),
-            _FIRST_CELL.match(text, line_start, start),
-        ):
-            if beginning:
-                yield beginning.span()
+        head = _HEAD.match(text, block.start, start)
+        first_cell = _FIRST_CELL.match(text, line_start, start)
+        yield from (part.span() for part in (head, first_cell) if part)
     elif block.kind == "code":
         yield block.start, block.start + len(first_line)
     elif block.kind == "item":

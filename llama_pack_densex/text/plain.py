@@ -195,7 +195,9 @@ def underlined(above: str, text: str, below: str) -> str:
         return ""
     sign = below[0]
     is_of_markdown = sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text)
-    return sign if is_of_markdown or _is_underlined_title(above, text, below) else ""
+    if is_of_markdown or _is_underlined_title(above, text, below):
+        return sign
+    return ""
 
 
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
@@ -251,10 +253,11 @@ def join_wrapped(
         continued: The numbers of lines that are known to continue the line above.
     """
     widths = sorted(line_width(line.text) for line in run)
-    is_page = len(run) >= _PAGE
-    # the longest line of a page may be a table row or a long URL
-    margin = widths[-2] if is_page else widths[-1]
-    last_lines = run if is_page else run[-1:]
+    margin = widths[-1]
+    last_lines = run[-1:]
+    if len(run) >= _PAGE:
+        margin = widths[-2]  # the longest line may be a table row or a long URL
+        last_lines = run
     is_prose = any(_ends_with(line.text, STOPS) for line in last_lines)
     start = 0
     for place in range(1, len(run)):
@@ -407,10 +410,9 @@ def _is_full_of_wide_letters(line_break: _LineBreak) -> bool:
     is_long = line_break.width >= _LEAST_OF_WIDE_LETTERS[line_break.is_prose]
     if is_long and line_break.width + slack >= line_break.margin:
         return True
-    is_before_hiragana = "ぁ" <= below[0] <= "ん"
-    least_share = (
-        _LEAST_SHARE_BEFORE_HIRAGANA if is_before_hiragana else _LEAST_SHARE_OF_WIDE_LETTERS
-    )
+    least_share = _LEAST_SHARE_OF_WIDE_LETTERS
+    if "ぁ" <= below[0] <= "ん":
+        least_share = _LEAST_SHARE_BEFORE_HIRAGANA
     return line_break.is_prose and is_long and line_break.share >= least_share
 
 
