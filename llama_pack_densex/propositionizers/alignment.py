@@ -8,18 +8,15 @@ benchmarks/RESULTS.md has the results on the other half.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from llama_pack_densex.text.layout import Block
+from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import tokenize
-
-Span = tuple[int, int]
 
 _Weights = dict[str, float]
 """Weights of tokens."""
@@ -106,7 +103,7 @@ class Comparison:
 
     def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        self.sentences = [passage[slice(*region.span)] for region in self.segments]
+        self.sentences = [region.text_in(passage) for region in self.segments]
         self._tokens = [set(_tokens_of(sentence)) for sentence in self.sentences]
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):
@@ -135,7 +132,7 @@ class Comparison:
         self._said: defaultdict[int, set[str]] = defaultdict(set)
         for span, tokens in zip(_where(passage, propositions, context), stated, strict=True):
             if span:
-                places: Sequence[int] = self._around(span)
+                places: Sequence[int] = overlapping(self.segments, *span)
                 self._chief.update(places)
                 yield (span,)
             else:
@@ -155,11 +152,6 @@ class Comparison:
         # `fsum`, since the order of a set varies and its result does not
         return math.fsum(self._rarity[token] for token in tokens)
 
-    def _around(self, span: Span) -> range:
-        """The indices of the segments that overlap a span."""
-        first = bisect_right(self.segments, span[0], key=lambda region: region.end)
-        return range(first, bisect_left(self.segments, span[1], key=lambda region: region.start))
-
     def _sharing(self, tokens: Sequence[str], weights: _Weights) -> list[int]:
         """Find the source segments of a proposition that does not occur verbatim, the chief source first.
 
@@ -178,20 +170,15 @@ class Comparison:
         whole = sum(lacking.values())
         shared = 0.0
         chosen: list[int] = []
-        while not chosen or sum(lacking.values()) >= _FURTHER * whole:
-            best = self._best_segment(lacking, _FURTHER * whole if chosen else 0.0)
-            if best is None:
-                break
-            shared += self._take_shared(lacking, best)
+        best = self._best_segment(lacking)
+        while best is not None:
+            tokens_of_best = [token for token in lacking if token in self._tokens[best]]
+            shared += sum(map(lacking.pop, tokens_of_best))
             if not chosen:
                 self._discount_subject(lacking, positions, best)
             chosen.append(best)
+            best = self._best_segment(lacking, _FURTHER * whole)
         return chosen if shared >= _LEAST * whole else []
-
-    def _take_shared(self, weights: _Weights, place: int) -> float:
-        """Remove a segment's tokens from `weights`, and return their total weight."""
-        shared = [token for token in weights if token in self._tokens[place]]
-        return sum(map(weights.pop, shared))
 
     def _discount_subject(self, weights: _Weights, positions: dict[str, float], chief: int) -> None:
         """Reduce the weights of early words of a proposition that occur before the chief source.
@@ -203,7 +190,7 @@ class Comparison:
             if self._places.get(token, [chief])[0] < chief:
                 weights[token] *= min(1.0, 2 * positions[token])
 
-    def _best_segment(self, weights: _Weights, least: float) -> int | None:
+    def _best_segment(self, weights: _Weights, least: float = 0.0) -> int | None:
         """Find the segment that shares most of the weighted tokens.
 
         Args:
@@ -215,9 +202,10 @@ class Comparison:
         """
         shares: defaultdict[int, float] = defaultdict(float)
         for token, weight in weights.items():
-            counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
+            if token[0].isdigit() and not least:
+                weight *= _NUMERAL
             for place in self._places.get(token, ()):
-                shares[place] += counted
+                shares[place] += weight
         best = max(
             shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None
         )
@@ -236,7 +224,9 @@ same comparison, of about 34 kB."""
 def _factor(region: Block, weight: float) -> float:
     """The factor for a segment's shares: less for long segments, and for headings."""
     factor = 1 / math.pow(1 + weight, _LENGTH)
-    return factor * _HEADING if region.kind in _NAMING else factor
+    if region.kind in _NAMING:
+        factor *= _HEADING
+    return factor
 
 
 def _tokens_of(text: str) -> list[str]:
@@ -264,7 +254,7 @@ def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[
             yield reworded[text]
             continue
         start = passage.find(text, searched.get(text, 0))
-        if start < 0 and text in searched:
+        if start < 0:
             start = passage.find(text)
         if start < 0 or not text:
             yield None

@@ -384,16 +384,19 @@ class DelegatingPropositionizer(Propositionizer):
         """
         are_own = await asyncio.to_thread(lambda: [*map(self.takes, passages)])
         rest = [passage for passage, is_own in zip(passages, are_own, strict=True) if not is_own]
-        sets_of_rest: Sequence[PropositionSet] = []
-        if rest:
-            if self.otherwise is None:
-                raise ValueError(self._refusal(rest, len(passages)))
-            sets_of_rest = checked_sets(
-                self.otherwise, rest, await self.otherwise.apropositionize(rest)
-            )
-        own_sets = await asyncio.to_thread(self._make, [*compress(passages, are_own)])
-        remaining = {True: iter(own_sets), False: iter(sets_of_rest)}
-        return [next(remaining[is_own]) for is_own in are_own]
+        sets_of_rest = iter(await self._make_others(rest, len(passages)))
+        own_sets = iter(await asyncio.to_thread(self._make, [*compress(passages, are_own)]))
+        return [next(own_sets if is_own else sets_of_rest) for is_own in are_own]
+
+    async def _make_others(
+        self, passages: Sequence[Passage], count: int
+    ) -> Sequence[PropositionSet]:
+        if not passages:
+            return ()
+        if self.otherwise is None:
+            raise ValueError(self._refusal(passages, count))
+        sets = await self.otherwise.apropositionize(passages)
+        return checked_sets(self.otherwise, passages, sets)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # unpickling calls the constructor, which reads files and weights again
@@ -401,30 +404,36 @@ class DelegatingPropositionizer(Propositionizer):
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """Return this propositionizer with a reply cache for the LLM of `otherwise`."""
-        otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
-        return (
-            self
-            if otherwise is self.otherwise
-            else self.model_copy(update={"otherwise": otherwise})
-        )
+        otherwise = self.otherwise and self.otherwise.keeping_replies(file)
+        if otherwise is self.otherwise:
+            return self
+        return self.model_copy(update={"otherwise": otherwise})
 
     def forget_replies(self, texts: Iterable[str]) -> int:
-        return self.otherwise.forget_replies(texts) if self.otherwise is not None else 0
+        if self.otherwise is None:
+            return 0
+        return self.otherwise.forget_replies(texts)
 
     def purge(self, texts: Iterable[str]) -> int:
         """Erase what `otherwise` has stored about these passages."""
-        return self.otherwise.purge(texts) if self.otherwise is not None else 0
+        if self.otherwise is None:
+            return 0
+        return self.otherwise.purge(texts)
 
     def edition(self, title: Callable[[], str]) -> str:
-        return self.otherwise.edition(title) if self.otherwise is not None else ""
+        if self.otherwise is None:
+            return ""
+        return self.otherwise.edition(title)
 
     @property
     def figures(self) -> RequestFigures:
         """The requests of `otherwise` so far, their tokens and their cost."""
-        return self.otherwise.figures if self.otherwise is not None else super().figures
+        if self.otherwise is None:
+            return super().figures
+        return self.otherwise.figures
 
     def fingerprint_data(self) -> dict[str, Any]:
-        return {"otherwise": self.otherwise.fingerprint if self.otherwise is not None else None}
+        return {"otherwise": self.otherwise and self.otherwise.fingerprint}
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -137,8 +137,9 @@ def ask_again_note(problem: str, language: str) -> str:
     """
     if language == "ja":
         return f"前回の回答は使えませんでした。{_NOTES_JA[problem]}\n\n"
-    name = LANGUAGE_NAMES.get(language, "")
-    wanted = "the language of the passage" if not name or name.startswith("a language") else name
+    wanted = LANGUAGE_NAMES.get(language, "a language")
+    if wanted.startswith("a language"):
+        wanted = "the language of the passage"
     return f"Your last reply could not be used: {_NOTES[problem].format(wanted=wanted)}\n\n"
 
 
@@ -217,9 +218,10 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
     places = []
     for left, right in pairwise(segment(text, passage.context)):
         if left.kind not in ("heading", "columns", "group"):
-            is_paragraph = text.count("\n", left.end, right.start) > 1
             distance = abs(right.start - middle)
-            places.append((distance / 2 if is_paragraph else distance, right.start))
+            if text.count("\n", left.end, right.start) > 1:
+                distance /= 2
+            places.append((distance, right.start))
     if not places:
         return None
     _, place = min(places)
@@ -234,11 +236,8 @@ _LONGEST_BEFORE = 300  # characters of the sentences that `with_sentences_before
 
 def with_sentences_before(context: str, text_before: str) -> str:
     """Prepend to a part's context the last one or two short sentences before it, for its pronouns."""
-    starts = [
-        part.start
-        for part in segment(text_before)[-2:]
-        if len(text_before) - part.start <= _LONGEST_BEFORE
-    ]
+    earliest = len(text_before) - _LONGEST_BEFORE
+    starts = [part.start for part in segment(text_before)[-2:] if part.start >= earliest]
     sentences = text_before[min(starts, default=len(text_before)) :].strip()
     if not sentences or sentences in context:
         return context

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
-from itertools import chain, pairwise
+from itertools import chain, filterfalse, pairwise
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any
 
@@ -81,14 +81,17 @@ def judge(
     reading = read_reply(reply, finished=finish == "stop", questions=questions, is_last=is_last)
     texts = _without_example(reading.texts, passage)
     problem = _OF_FINISH.get(finish) or reading.problem
-    if problem or not texts:
+    if not texts:
         problem = problem or "empty"
+    if problem:
         return Reading(problem=problem, reason=REASONS[problem])
     if language := find_wrong_language(passage.text, texts):
         name = LANGUAGE_NAMES.get(language, "another language")
         return Reading(problem="language", reason=f"the reply was in {name}")
-    answered = _without_example(reading.questions, passage)
-    return Reading(texts, questions=() if find_wrong_language(passage.text, answered) else answered)
+    asked = _without_example(reading.questions, passage)
+    if find_wrong_language(passage.text, asked):
+        return Reading(texts)
+    return Reading(texts, questions=asked)
 
 
 def read_reply(
@@ -121,8 +124,9 @@ def read_reply(
     except RecursionError:  # deeply nested lists
         reading = Reading(problem="unreadable")
     if is_last and reading.problem == "unreadable" and not questions:
-        texts = _propositions(parse_quoted_reply(text))
-        return Reading(texts) if texts else reading
+        texts = _propositions(_quoted_in(text))
+        if texts:
+            return Reading(texts)
     return reading
 
 
@@ -147,21 +151,21 @@ def fall_back(part: Passage, reason: str, is_passing: bool = False) -> Propositi
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """Join the sets of a passage's parts into one, in their order."""
     failed = [part for part in parts if part.status == "fallback"]
-    reasons = _reasons(failed or parts)
+    reasons = [part.reason for part in failed or parts if part.reason]
     if len(parts) > 1:
         reasons.insert(0, _in_parts(parts))
-    status: Status = "repaired" if reasons else "ok"
+    status: Status = "ok"
+    if failed:
+        status = "fallback"
+    elif reasons:
+        status = "repaired"
     return PropositionSet(
         texts=unique(chain.from_iterable(part.texts for part in parts)),
-        status="fallback" if failed else status,
+        status=status,
         reason="; ".join(unique(reasons)),
         is_passing=any(part.is_passing for part in parts),
         questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
-
-
-def _reasons(parts: Sequence[PropositionSet]) -> list[str]:
-    return [part.reason for part in parts if part.reason]
 
 
 def _in_parts(parts: Sequence[PropositionSet]) -> str:
@@ -212,7 +216,7 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if values is None:
         if not _START.match(text):
             text = without_thoughts(text)
-        values = parse_json_reply(text)
+        values = _values_in(text)
     named: list[Any] = []
     if with_questions:
         values = _without_questions(values, named)
@@ -220,37 +224,33 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     questions = _propositions(_strings(named))
     if with_questions and not named:
         questions = tuple(filter(_is_question, texts))
-        texts = tuple(text for text in texts if text not in questions)
-    problem = classify_reply(texts, text, is_list=bool(values))
-    return Reading(problem=problem) if problem else Reading(texts, questions=questions)
+        texts = tuple(filterfalse(_is_question, texts))
+    problem = _problem_of(texts, text, values)
+    if problem:
+        return Reading(problem=problem)
+    return Reading(texts, questions=questions)
 
 
 def _is_question(text: str) -> bool:
     return text.endswith(("?", "？"))
 
 
-def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:
-    """Return the problem with a reply that was read without an error; None if it can be used.
-
-    Args:
-        texts: The propositions that were read from it.
-        reply: The whole reply.
-        is_list: Whether it holds any JSON value.
-    """
+def _problem_of(texts: _Texts, reply: str, values: list[Any]) -> str:
+    """Return the problem with a reply that was read without an error; "" if it can be used."""
     statements = texts or (reply,)
     if len(statements) <= 2 and all(map(looks_like_refusal, statements)):
         return "refused"
     if texts:
-        return None
-    return "empty" if is_list or not reply else "unreadable"
+        return ""
+    return "empty" if values or not reply else "unreadable"
 
 
 def _texts_of(values: list[Any], text: str, finished: bool) -> _Texts:
-    texts = _propositions(_strings(values) if values else parse_list_reply(text, finished))
+    texts = _propositions(_strings(values) if values else _list_in(text, finished))
     if len(texts) != 1 or "\n" not in texts[0]:
         return texts
-    lines = texts[0].splitlines()  # one string that holds the whole list
-    return _propositions(parse_list_reply(texts[0], finished) or lines)
+    # one string that holds the whole list
+    return _propositions(_list_in(texts[0], finished) or texts[0].splitlines())
 
 
 def _without_questions(value: Any, named: list[Any]) -> Any:
@@ -282,7 +282,7 @@ def _json_values(text: str) -> list[Any] | None:
     return None
 
 
-def parse_json_reply(text: str) -> list[Any]:
+def _values_in(text: str) -> list[Any]:
     """Decode every array and object in a text, whatever stands between them."""
     if not text:
         raise _UnusableReplyError("cut")
@@ -314,7 +314,9 @@ def _python_list(text: str) -> Any:
 def _propositions(texts: Iterable[str]) -> _Texts:
     clean = (strip_surrogates(text.replace("\0", "")).strip() for text in texts)
     propositions = unique(text for text in clean if any(map(str.isalnum, text)))
-    return propositions if any(map(has_letters, propositions)) else ()
+    if any(map(has_letters, propositions)):
+        return propositions
+    return ()
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -337,25 +339,28 @@ def _parts(item: _Object) -> list[Any]:
     named_lists = _named(lists)
     if named_lists:
         return [*named_lists.values()]
-    texts = _of_type(item, str)
-    named_texts = _named(texts)
-    if lists and (not named_texts or _is_passage(named_texts, lists)):
+    texts = _named(_of_type(item, str))
+    if lists and (not texts or _is_passage(texts, lists)):
         return [*lists.values()]
-    return _chosen_texts(item, named_texts, texts)
+    return _texts_in(item, texts)
+
+
+def _texts_in(item: _Object, named: _Object) -> list[str]:
+    """Return the texts whose keys say that they are propositions, else the only text, else numbered ones."""
+    texts = named or _of_type(item, str)
+    are_all = len(named) == len(item) or all(map(str.isdecimal, item))
+    if len(texts) > 1 and not are_all:  # any could be the proposition
+        raise _UnusableReplyError("unreadable")
+    return [*texts.values()]
 
 
 def _of_type(item: _Object, types: type | tuple[type, ...]) -> _Object:
     return {key: part for key, part in item.items() if isinstance(part, types)}
 
 
-def _chosen_texts(item: _Object, named_texts: dict[str, str], texts: dict[str, str]) -> list[str]:
-    """Return the texts whose keys say that they are propositions, else the only text, else numbered ones."""
-    candidates = named_texts or texts
-    has_others = len(named_texts) < len(item)
-    # of several texts, any could be the proposition
-    if has_others and len(candidates) > 1 and not all(map(str.isdecimal, item)):
-        raise _UnusableReplyError("unreadable")
-    return [*candidates.values()]
+def _named(parts: _Object) -> _Object:
+    """Return the parts of an object whose keys say that they are propositions."""
+    return {key: part for key, part in parts.items() if _NAMED.search(key)}
 
 
 def _is_passage(texts: dict[str, str], lists: _Object) -> bool:
@@ -365,20 +370,14 @@ def _is_passage(texts: dict[str, str], lists: _Object) -> bool:
     """
     if len(texts) > 1 or not any(map(_TEXT.match, texts)):
         return False
-    parts = chain.from_iterable(
-        part.values() if isinstance(part, dict) else part for part in lists.values()
-    )
-    # values that are nested more deeply are read later
-    listed = "".join(part for part in parts if isinstance(part, str))
-    return len(listed) >= len("".join(texts.values()))
+    listed = 0  # values that are nested more deeply are read later
+    for part in lists.values():
+        values = part.values() if isinstance(part, dict) else part
+        listed += sum(len(value) for value in values if isinstance(value, str))
+    return listed >= len("".join(texts.values()))
 
 
-def _named(parts: _Object) -> _Object:
-    """The parts of an object whose keys say that they are propositions."""
-    return {key: part for key, part in parts.items() if _NAMED.search(key)}
-
-
-def parse_quoted_reply(text: str) -> list[str]:
+def _quoted_in(text: str) -> list[str]:
     """Read texts in quotation marks of any kind between brackets; none if it is uncertain where one ends."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     text = "\n".join(filter(None, lines))
@@ -425,7 +424,7 @@ _QUOTED_ITEM = re.compile(r'"[^"]+",?')
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 
-def parse_list_reply(text: str, finished: bool) -> list[str]:
+def _list_in(text: str, finished: bool) -> list[str]:
     """Read numbered or dashed lines, or tagged texts; other lines around them are ignored as chatter."""
     items = _items(text)
     if items and looks_like_refusal(text):

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.containers import CONTAINER_LEVEL
 from llama_pack_densex.text.layout import Block as Block
-from llama_pack_densex.text.layout import BlockKind, Line, Lines, Span, find_lines
+from llama_pack_densex.text.layout import BlockKind, Blocks, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import (
     TOTAL,
+    Structure,
     bare_row,
     grid_table,
-    read_structure,
     row_statement,
 )
 from llama_pack_densex.text.plain import (
@@ -29,6 +29,7 @@ from llama_pack_densex.text.plain import (
     end_of_heading,
     is_bold_line,
     join_wrapped,
+    text_at,
 )
 from llama_pack_densex.text.sentences import after_space, split_sentences
 from llama_pack_densex.text.typed_tables import typed_table
@@ -77,8 +78,9 @@ def _mark_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
     struck = [match.span() for match in STRUCK_OUT.finditer(text)]
     for block in blocks:
         number = bisect_right(struck, (block.start, len(text)))
-        is_struck = number > 0 and block.end <= struck[number - 1][1]
-        yield replace(block, kind="nothing") if is_struck else block
+        if number and block.end <= struck[number - 1][1]:
+            block = replace(block, kind="nothing")
+        yield block
 
 
 class _Scanner:
@@ -87,7 +89,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = find_lines(text)
-        self._structure = read_structure(text, self._lines)
+        self._structure = Structure(text, self._lines)
         self._indents: list[int] = []  # of the last item of plain text, and those around it
 
     def blocks(self) -> Iterator[Block]:
@@ -96,18 +98,22 @@ class _Scanner:
         place = 0
         while place < len(self._lines):
             line = self._lines[place]
-            special = self._special_at(place, goes_on=bool(run)) if line.text else None
-            if line.text and special is None:
+            special = self._special_at(place, goes_on=bool(run)) if line.text else ()
+            if line.text and not special:
                 run.append(line)
-                place += 1
-                continue
-            yield from self._paragraphs(run)
-            run = []
-            place, blocks = special or (place + 1, ())
-            yield from blocks
+            else:
+                yield from self._paragraphs(run)
+                run = []
+                yield from special
+            place = self._place_after(special[-1].end) if special else place + 1
         yield from self._paragraphs(run)
 
-    def _special_at(self, place: int, goes_on: bool) -> _Special | None:
+    def _place_after(self, end: int) -> int:
+        """Return the index of the first line that begins after a place in the text."""
+        return bisect_left(self._lines, end, key=attrgetter("start"))
+
+    def _special_at(self, place: int, goes_on: bool) -> Blocks:
+        """Return the blocks of something other than prose that begins on a line; empty if nothing does."""
         return (
             self._element_at(place)
             or self._heading_at(place, goes_on)
@@ -116,33 +122,28 @@ class _Scanner:
             or self._bare_row_at(place)
         )
 
-    def _element_at(self, place: int) -> _Special | None:
-        number = self._lines[place].number
+    def _element_at(self, place: int) -> Blocks:
+        line = self._lines[place]
         element = (
-            self._structure.elements.get(number)
+            self._structure.elements.get(line.start)
             or grid_table(self._lines, place)
             or typed_table(self._lines, place)
         )
-        if element is None:
-            return None
-        after = bisect_left(self._lines, element.after, key=attrgetter("number"))
-        depth = self._structure.depths.get(number, 0)
-        blocks = [
-            block if block.kind == "heading" else replace(block, level=depth)
-            for block in element.blocks
+        depth = self._structure.depths.get(line.number, 0)
+        return [
+            block if block.kind == "heading" else replace(block, level=depth) for block in element
         ]
-        return after, blocks
 
-    def _heading_at(self, place: int, goes_on: bool) -> _Special | None:
+    def _heading_at(self, place: int, goes_on: bool) -> Blocks:
         line = self._lines[place]
         after, level = end_of_heading(self._lines, place, goes_on=goes_on)
         if not level or len(line.text) > _LONGEST_HEADING:
-            return None
+            return ()
         is_numbered = after == place + 1 and line.text[0].isdigit()
         if is_numbered and line.number in self._structure.later_items:
-            return None  # a step of a list, though a table or code is above it
+            return ()  # a step of a list, though a table or code is above it
         until = self._quotation_ends[place]
-        return after, [Block(line.start, self._lines[after - 1].end, "heading", level, until=until)]
+        return [Block(line.start, self._lines[after - 1].end, "heading", level, until=until)]
 
     @cached_property
     def _quotation_ends(self) -> list[int | None]:
@@ -158,38 +159,36 @@ class _Scanner:
         ends.reverse()
         return ends
 
-    def _summary_at(self, place: int) -> _Special | None:
+    def _summary_at(self, place: int) -> Blocks:
         """Return the summary of `<details>` as a heading, and the rest of its last line."""
         summary = _SUMMARY.match(self._text, self._lines[place].start)
         if not summary:
-            return None
+            return ()
         end = summary.end()
         heading = Block(
             summary.start(), end, "heading", CONTAINER_LEVEL, until=self._end_of_details(end)
         )
-        place = bisect_right(self._lines, end, key=attrgetter("end"))
-        if place == len(self._lines) or self._lines[place].start >= end:
-            return place, [heading]
-        rest = self._paragraph((after_space(self._text, end), self._lines[place].end))
-        return place + 1, [heading, rest]
+        last_line = self._lines[self._place_after(end) - 1]
+        if last_line.end <= end:
+            return [heading]
+        return [heading, self._paragraph((after_space(self._text, end), last_line.end))]
 
-    def _bold_heading_at(self, place: int) -> _Special | None:
+    def _bold_heading_at(self, place: int) -> Blocks:
         line = self._lines[place]
         is_last = place == len(self._lines) - 1
-        is_below_text = place > 0 and self._lines[place - 1].text
-        if is_last or is_below_text or self._lines[place + 1].text:
-            return None
+        if is_last or text_at(self._lines, place - 1) or text_at(self._lines, place + 1):
+            return ()
         if line.number in self._structure.depths or not is_bold_line(line.text):
-            return None
-        return place + 1, [Block(line.start, line.end, "heading", BOLD_LEVEL)]
+            return ()
+        return [Block(line.start, line.end, "heading", BOLD_LEVEL)]
 
-    def _bare_row_at(self, place: int) -> _Special | None:
+    def _bare_row_at(self, place: int) -> Blocks:
         line = self._lines[place]
         cells = bare_row(line.text)
         if cells is None:
-            return None
+            return ()
         kind: BlockKind = "row" if any(cells) else "nothing"
-        return place + 1, [Block(line.start, line.end, kind, cells=cells)]
+        return [Block(line.start, line.end, kind, cells=cells)]
 
     @cached_property
     def _details(self) -> list[tuple[int, int | None]]:
@@ -236,9 +235,6 @@ class _Scanner:
         self._indents = [*(outer for outer in self._indents if outer < indent), indent]
         return len(self._indents)
 
-
-_Special = tuple[int, Sequence[Block]]
-"""The blocks of something other than prose, after the index of the line that follows it."""
 
 _SUMMARY = re.compile(
     r"(?:<details\b[^<>]*>\s*)?<summary\b.{0,1000}?</summary>", re.IGNORECASE | re.DOTALL
@@ -356,7 +352,7 @@ class _Relations:
 
     def _is_faq_question(self, block: Block) -> bool:
         """Return whether a paragraph is a question, as in an FAQ."""
-        text = self._text[block.start : block.end]
+        text = block.text_in(self._text)
         if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
             return False
         return len(split_sentences(text)) <= _LONGEST_QUESTION
@@ -393,7 +389,7 @@ class _Relations:
 
     def _lead_in(self, block: Block) -> Span:
         """Return the span of a paragraph, or of its last sentences if it is long (at least one)."""
-        spans = split_sentences(self._text[slice(*block.span)])
+        spans = split_sentences(block.text_in(self._text))
         length = block.end - block.start
         start = next((start for start, _ in spans if length - start <= _LONGEST_LEAD), spans[-1][0])
         return block.start + start, block.end
@@ -402,7 +398,7 @@ class _Relations:
         """Return what the items below need of an item: all of it, or its first sentence if it is long."""
         if item.end - item.start <= _LONGEST_LEAD:
             return item.span
-        _, end = split_sentences(self._text[slice(*item.span)])[0]
+        _, end = split_sentences(item.text_in(self._text))[0]
         return item.start, item.start + end
 
 

@@ -30,12 +30,12 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         rows: The cells of the rows.
         otherwise: What is returned if the cells do not tell.
     """
-    first, *below = [row for row in rows if any(row)] or [()]
-    below = [row for row in below if len(row) == len(first)]
+    first, *others = [*filter(any, rows)] or [()]
+    below = [row for row in others if len(row) == len(first)]
     columns = [[*filter(None, column)] for column in zip(*below, strict=True)]
+    names = [*filter(None, first)]
     if not columns:
         return otherwise
-    names = [*filter(None, first)]
     if all(map(_PAIR.search, names)) or _has_amounts(first, columns):
         return False
     if otherwise or len(names) < 2 or not all(map(_may_be_name, names)):

@@ -6,11 +6,12 @@ The marks of a box state nothing. Its title is the heading of what is in it.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from llama_pack_densex.text.layout import Block, Element, Line, Lines
+from llama_pack_densex.text.layout import Block, Blocks, Line, Lines
 
 CONTAINER_LEVEL = 7
 """The level of a box's title, and of the `<summary>` of `<details>`: below Markdown's six levels."""
@@ -82,7 +83,7 @@ class _Mark(NamedTuple):
 
 @dataclass
 class _Box:
-    """A box that a line begins.
+    """A box that a line begins, or a line that ends one.
 
     Args:
         mark: What the line says.
@@ -101,15 +102,15 @@ class _Box:
         return self.mark.box == _INDENTED_BOX and _depth(line) <= _depth(self.line)
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         """The line as a heading, or nothing; a title that is a sentence is prose."""
         start, end = self.line.start, self.line.end
         title = self.mark.title
         is_picture = self.mark.box.isidentifier() and self.end is None  # a tag without an end
         if not title or is_picture:
-            return (Block(start, end, "nothing"),)
+            return [Block(start, end, "nothing")]
         if not title.endswith(_ENDS_SENTENCE):
-            return (Block(start, end, "heading", CONTAINER_LEVEL, until=self.end),)
+            return [Block(start, end, "heading", CONTAINER_LEVEL, until=self.end)]
         mark, _, closing = self.line.text.rpartition(title)
         title_end = end - len(closing)
         blocks = [
@@ -118,33 +119,34 @@ class _Box:
         ]
         if closing:
             blocks.append(Block(title_end, end, "nothing"))
-        return tuple(blocks)
+        return blocks
 
 
 def title_of(line: str) -> str:
     """Return the title that a line gives to a box as its heading; empty if it gives none."""
     mark = _read_mark(line)
-    return mark.title if mark and not mark.title.endswith(_ENDS_SENTENCE) else ""
+    if mark is None or mark.title.endswith(_ENDS_SENTENCE):
+        return ""
+    return mark.title
 
 
 def begins_box(line: str) -> bool:
     """Return whether a line begins a box."""
     mark = _read_mark(line)
-    return mark is not None and mark.box != "" and not mark.ends
+    return mark is not None and not mark.ends and mark.box != ""
 
 
-def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
+def find_containers(lines: Lines) -> Iterator[Blocks]:
     """Find the lines that begin and end boxes.
 
     Args:
         lines: The lines of a text that are not blank.
 
     Yields:
-        The number of each of these lines, and the line as an element: the heading of a box, or nothing.
+        Each of these lines as the heading of a box, or as nothing.
     """
-    for line, box in _Reader(lines).read():
-        blocks = box.blocks if box else (Block(line.start, line.end, "nothing"),)
-        yield line.number, Element(line.number + 1, blocks)
+    for box in _Reader(lines).read():
+        yield box.blocks
 
 
 class _Reader:
@@ -156,30 +158,28 @@ class _Reader:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._open: list[_Box] = []  # the outermost first
+        self._open = deque[_Box](maxlen=_MOST_OPEN)  # the outermost first
         self._code = ""  # the fence of the code that a line is in
         self._may_be_option = False  # behind the first line of a directive
 
-    def read(self) -> list[tuple[Line, _Box | None]]:
-        """Return the lines that are marks, each with the box that it begins, or None."""
-        marks: list[tuple[Line, _Box | None]] = []
+    def read(self) -> list[_Box]:
+        """Return the lines that are marks."""
+        marks: list[_Box] = []
         for place, line in enumerate(self._lines):
             if self._code:
-                self._code = "" if closes_fence(line.text, self._code) else self._code
+                self._code = fence_below(line.text, self._code)
                 continue
             while self._open and self._open[-1].is_left_at(line):
                 self._open.pop().end = line.start
             mark = self._mark_at(place)
             if mark is None:
-                self._code = fence_of(line.text)
+                self._code = fence_below(line.text)
                 continue
+            marks.append(_Box(mark, line))
             if mark.ends:
                 self._end(mark.box, line.start)
-                marks.append((line, None))
-            else:
-                box = _Box(mark, line)
-                self._begin(box)
-                marks.append((line, box))
+            elif mark.box:
+                self._open.append(marks[-1])
         return marks
 
     def _mark_at(self, place: int) -> _Mark | None:
@@ -192,36 +192,38 @@ class _Reader:
             if closes_fence(line.text, box.mark.box):
                 return _Mark(box.mark.box, ends=True)
         mark = _read_mark(line.text)
-        if mark is None or mark.box != _INDENTED_BOX:
-            self._may_be_option = mark is not None and mark.box.startswith(_WITH_OPTIONS)
-            return mark
+        if mark is None:
+            return None
+        self._may_be_option = mark.box.startswith(_WITH_OPTIONS)
         below = self._lines[place + 1 : place + 2]  # empty where a passage was cut
-        return mark if not below or _depth(below[0]) > _depth(line) else None
-
-    def _begin(self, box: _Box) -> None:
-        if box.mark.box:
-            self._open.append(box)
-            del self._open[:-_MOST_OPEN]
+        if mark.box == _INDENTED_BOX and below and _depth(below[0]) <= _depth(line):
+            return None
+        return mark
 
     def _end(self, name: str, place: int) -> None:
         """End the innermost box of a name, and those within it."""
-        if all(box.mark.box != name for box in self._open):
-            return
-        box = self._open.pop()
-        box.end = place
-        while box.mark.box != name:
+        while name in [box.mark.box for box in self._open]:
             box = self._open.pop()
             box.end = place
+            if box.mark.box == name:
+                return
 
 
 def _depth(line: Line) -> int:
     return len(line.indent.expandtabs(4))
 
 
-def fence_of(text: str) -> str:
-    """Return the fence that code begins with; empty for other text."""
-    fence = _FENCE.match(text)
-    return fence[0] if fence else ""
+def fence_below(text: str, fence: str = "") -> str:
+    """Return the fence of the code that goes on below a line; empty if none does.
+
+    Args:
+        text: The line.
+        fence: The fence of the code that the line is in; empty if it is in none.
+    """
+    if fence:
+        return "" if closes_fence(text, fence) else fence
+    begun = _FENCE.match(text)
+    return begun[0] if begun else ""
 
 
 def closes_fence(text: str, fence: str) -> bool:
@@ -262,19 +264,16 @@ def _read_colons(line: re.Match[str]) -> _Mark | None:
     rest = line["rest"]
     if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
         return _Mark("")
-    if name.endswith("-end") or not (name or rest):
+    if name.endswith("-end") or not name + rest:
         return _Mark(_COLON_BOX, ends=True)
     label = _LABEL.fullmatch(rest) or _ATTRIBUTE.search(name + rest)
     if label:
         return _Mark(_COLON_BOX, label["title"])
     if rest.endswith(_ENDS_SENTENCE) and not name.startswith("{"):
         return None  # "::: is a mark."
-    return _Mark(_COLON_BOX, rest if _is_title(name, rest) else "")
-
-
-def _is_title(name: str, rest: str) -> bool:
-    """Return whether what follows the name of a box is its title, not its kind or attributes."""
-    return name != _UNTITLED and "=" not in rest and not rest.startswith("{")
+    if name == _UNTITLED or "=" in rest or rest.startswith("{"):
+        return _Mark(_COLON_BOX)  # a kind or attributes follow the name
+    return _Mark(_COLON_BOX, rest)
 
 
 def _read_slashes(line: re.Match[str]) -> _Mark:

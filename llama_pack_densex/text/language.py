@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, filterfalse
 
 from llama_pack_densex.text.tokens import (
     FOREIGN_WORDS,
-    FUNCTION_WORDS,
     STOP_WORDS,
+    count_function_words,
     plain_words,
     words,
 )
@@ -62,7 +61,9 @@ def _language_in_han(text: str, context: str) -> str:
         return "ja"
     kana_around, _ = _count_kana_and_han(context)
     is_amid_japanese = han < 4 * kana_around
-    return "ja" if is_amid_japanese or _is_japanese_only(text) else "zh"
+    if is_amid_japanese or _is_japanese_only(text):
+        return "ja"
+    return "zh"
 
 
 def question_language(question: str, documents: Iterable[str] = ()) -> str:
@@ -91,11 +92,12 @@ def question_language(question: str, documents: Iterable[str] = ()) -> str:
 
 def spoken_language(text: str) -> str:
     """Return the code of a text's language, such as "fr", by its function words; "" if these do not tell."""
-    counts = Counter[str]()
-    for language, of_language in {"en": STOP_WORDS, **FUNCTION_WORDS}.items():
-        counts[language] = sum(map(of_language.__contains__, plain_words(text)))
+    counts = count_function_words(text)
+    counts["en"] = sum(word in STOP_WORDS for word in plain_words(text))
     (best, most), (_, next_most) = counts.most_common(2)
-    return best if most > next_most else ""
+    if most == next_most:
+        return ""
+    return best
 
 
 def latin_language(text: str, least_words: int = 12) -> str:
@@ -120,9 +122,8 @@ def is_english(text: str, context: str = "") -> bool:
         text: Any text.
         context: What surrounds it, which decides for a text without letters.
     """
-    return (
-        detect_language(text, context) in ("en", "latin", "") and _latin_language(text) != "latin"
-    )
+    language = detect_language(text, context)
+    return language in ("en", "latin", "") and _latin_language(text) != "latin"
 
 
 def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
@@ -151,7 +152,9 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
             return detect_language(in_other_script if _dominant(reply_weights) == script else reply)
     if script == "cjk":
         return _wrong_in_han(text, propositions)
-    return _wrong_in_latin(text, reply) if script == "latin" else None
+    if script == "latin":
+        return _wrong_in_latin(text, reply)
+    return None
 
 
 def _script_of_prose(text: str) -> str:
@@ -183,7 +186,9 @@ def _first_in_other_script(text: str, propositions: Sequence[str], script: str) 
 def _wrong_in_latin(text: str, reply: str) -> str | None:
     expected = latin_language(text)
     actual = _latin_language(reply)
-    return actual if expected and actual and actual != expected else None
+    if "" in (expected, actual) or actual == expected:
+        return None
+    return actual
 
 
 _MOST_WORDS_OF_NAME = 2
@@ -229,7 +234,9 @@ def _weight(script: str, units: Sequence[str]) -> float:
     """
     if script == "thai":
         return sum(max(1.0, len(unit) / 4) for unit in units)
-    return len(units) / 2 if script == "cjk" else float(len(units))
+    if script == "cjk":
+        return len(units) / 2
+    return float(len(units))
 
 
 def _latin_words(text: str) -> list[str]:
@@ -288,21 +295,20 @@ def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
     if _is_simplified_reply(text, propositions):
         return "zh"
     is_japanese = kana >= 4 and kana * 4 >= han  # as in prose; a list of names has fewer kana
-    if is_japanese:
-        has_hardly_kana = reply_han >= 16 and reply_kana * 20 < reply_han
-        return "zh" if has_hardly_kana else None
+    if is_japanese and reply_han >= 16 and reply_kana * 20 < reply_han:
+        return "zh"
     is_reply_japanese = reply_kana >= 8 and reply_kana * 4 >= reply_han
-    return "ja" if is_reply_japanese and kana == 0 and _is_chinese(text, han) else None
+    if is_reply_japanese and kana == 0 and _is_chinese(text, han):
+        return "ja"
+    return None
 
 
 def _is_simplified_reply(text: str, propositions: Sequence[str]) -> bool:
     """Return whether propositions without kana are in simplified Chinese for a Japanese passage."""
-    without_kana = "".join(
-        proposition for proposition in propositions if not _KANA.search(proposition)
-    )
-    return (
-        _is_simplified(without_kana) and detect_language(text) == "ja" and not _is_simplified(text)
-    )
+    without_kana = "".join(filterfalse(_KANA.search, propositions))
+    if not _is_simplified(without_kana) or _is_simplified(text):
+        return False
+    return detect_language(text) == "ja"
 
 
 def _is_chinese(text: str, han: int) -> bool:
@@ -332,4 +338,6 @@ def _latin_language(text: str, least_words: int = 12) -> str:
         return ""
     if english >= _AHEAD * other:
         return "en"
-    return "latin" if other >= _AHEAD * english else ""
+    if other >= _AHEAD * english:
+        return "latin"
+    return ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 Span = tuple[int, int]
@@ -53,6 +55,12 @@ def find_lines(text: str) -> list[Line]:
     return lines
 
 
+def lines_between(lines: Lines, start: int, end: int) -> Lines:
+    """Return the lines that begin in a stretch of the text, which is given in characters."""
+    first = bisect_left(lines, start, key=attrgetter("start"))
+    return lines[first : bisect_left(lines, end, key=attrgetter("start"))]
+
+
 def lines_from(lines: Lines, place: int) -> Iterator[Line]:
     """Return the lines from an index on; unlike a slice, this takes no time for those that are not read."""
     return map(lines.__getitem__, range(place, len(lines)))
@@ -79,7 +87,9 @@ def _quotation_mark(raw: str, above: Line | None) -> str:
     is_below_text = above is not None and above.text != ""
     is_end_of_tag = not rest or (is_below_text and not mark[0].endswith((" ", "\t")))
     is_comparison = rest[:1].isdigit() or rest.startswith("=")  # "> 5 mg" means more than 5 mg
-    return "" if is_end_of_tag or is_comparison else mark[0]
+    if is_end_of_tag or is_comparison:
+        return ""
+    return mark[0]
 
 
 BlockKind = Literal[
@@ -123,15 +133,16 @@ class Block:
         """Its start and end."""
         return self.start, self.end
 
+    def text_in(self, text: str) -> str:
+        """Return what the text that it is a block of has there."""
+        return text[self.start : self.end]
 
-@dataclass(frozen=True, slots=True)
-class Element:
-    """Code, a table, a comment, or the front matter of a document.
 
-    Args:
-        after: The number of the line after it.
-        blocks: Its blocks in order.
-    """
+Blocks = Sequence[Block]
+"""The blocks of whole lines that belong together: those of a table, code, a heading, a comment."""
 
-    after: int
-    blocks: tuple[Block, ...]
+
+def overlapping(blocks: Blocks, start: int, end: int) -> range:
+    """Return the indices of the blocks that a stretch overlaps."""
+    first = bisect_right(blocks, start, key=attrgetter("end"))
+    return range(first, bisect_left(blocks, end, key=attrgetter("start")))

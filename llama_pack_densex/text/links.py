@@ -156,14 +156,17 @@ def with_tags_as_code(text: str) -> str:
 
 def _character_of(entity: re.Match[str]) -> str:
     name = entity[0][1:]
-    character = unescape(entity[0]) if name.startswith("#") else html5.get(name, entity[0])
-    return character.replace("\xa0", " ")
+    if name.startswith("#"):
+        return unescape(entity[0]).replace("\xa0", " ")
+    return html5.get(name, entity[0]).replace("\xa0", " ")
 
 
 def _words_of_shortcode(shortcode: str) -> str:
     """Return the words that a Hugo shortcode shows; empty if they come from elsewhere."""
     words = _WORDS_OF_SHORTCODE.search(shortcode)
-    return (words[1] or words[2] or "") if words else ""
+    if words is None:
+        return ""
+    return words[1] or words[2] or ""
 
 
 def without_quotation_marks(text: str) -> str:

@@ -5,10 +5,9 @@ tables.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from itertools import chain, pairwise, takewhile, zip_longest
@@ -17,18 +16,29 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from llama_pack_densex.text.column_names import has_names
-from llama_pack_densex.text.containers import closes_fence, fence_of, find_containers
-from llama_pack_densex.text.layout import Block, Element, Line, Lines, lines_from
+from llama_pack_densex.text.containers import closes_fence, fence_below, find_containers
+from llama_pack_densex.text.layout import (
+    Block,
+    BlockKind,
+    Blocks,
+    Line,
+    Lines,
+    lines_between,
+    lines_from,
+)
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import text_at, underlined
 
 
-@dataclass
 class Structure:
-    """What markdown-it says about the lines of a text, which are given by their numbers.
+    """What markdown-it says about a text, parsed as Markdown with tables. Lines are given by their numbers.
 
     Args:
-        elements: Code, tables and comments, by the line on which they begin.
+        text: The text.
+        lines: Its lines.
+
+    Attributes:
+        elements: Code, tables, boxes and comments, by where they begin, in characters.
         items: The depths of list items, 1 for the outermost, by the line on which they begin.
         later_items: The lines on which items begin that are not the first of their list.
         depths: The depth in lists of each line of a paragraph, code or table.
@@ -36,46 +46,60 @@ class Structure:
             the first of a footnote, a comment, or the data of a picture.
     """
 
-    elements: dict[int, Element]
-    items: dict[int, int]
-    later_items: set[int]
-    depths: dict[int, int]
-    continued: set[int]
+    def __init__(self, text: str, lines: Lines) -> None:
+        raw = text.splitlines()
+        by_number = {line.number: line for line in lines if line.text}
+        for number in _tilde_underlines(lines):
+            raw[number] = ""
+            del by_number[number]
+        elements = [
+            *find_containers([*by_number.values()]),
+            *_front_matter(raw, by_number),
+            *_html_elements(text, lines),
+            *_tagged_code(text, lines),
+        ]
+        for number in _numbers_within(elements, lines):
+            raw[number] = ""
+        tokens = _parse(raw)
+        elements += _tables(tokens, by_number)
+        elements += _code(tokens, by_number)
+        elements += _comments(lines, _numbers_within(elements, lines))
+        self.elements = {blocks[0].start: blocks for blocks in elements}
+        self.items: dict[int, int] = {}
+        self.later_items: set[int] = set()
+        self.depths: dict[int, int] = {}
+        self.continued = {*_footnote_lines(raw), *_unbroken_lines(text, lines)}
+        self._read_items(tokens, raw)
 
+    def _read_items(self, tokens: Sequence[Token], raw: Sequence[str]) -> None:
+        depth = 0
+        above = ""
+        for token in tokens:
+            lines = _lines_of(token)
+            if token.type == "list_item_open":
+                depth += 1
+                self.items[lines.start] = depth
+                if above == "list_item_close":
+                    self.later_items.add(lines.start)
+            elif token.type == "list_item_close":
+                depth -= 1
+            elif depth and token.type in ("inline", "fence", "table_open"):
+                self.depths.update(dict.fromkeys(lines, depth))
+                if token.type == "inline":
+                    indentation = _indentation(raw[lines.start])
+                    below = (number for number in lines if _indentation(raw[number]) > indentation)
+                    self.continued.update(below)
+            above = token.type
 
-_Elements = Iterator[tuple[int, Element]]
-"""Pairs of the line number on which an element begins, and the element."""
 
 _ByNumber = Mapping[int, Line]
 """The lines that are not blank, by number."""
 
 
-def read_structure(text: str, lines: Lines) -> Structure:
-    """Parse a text as Markdown with tables.
-
-    Args:
-        text: The text.
-        lines: Its lines.
-    """
-    raw = text.splitlines()
-    by_number = {line.number: line for line in lines if line.text}
-    for number in [*_tilde_underlines(lines)]:
-        raw[number] = ""
-        del by_number[number]
-    containers = find_containers([*by_number.values()])
-    wholes = chain(
-        _front_matter(raw, by_number), _html_elements(text, lines), _tagged_code(text, lines)
-    )
-    elements = dict(chain(containers, wholes))
-    for number, element in elements.items():
-        raw[number : element.after] = [""] * (element.after - number)
-    tokens = _parse(raw)
-    elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
-    elements.update([*_comments(lines, elements)])
-    continued = {*_footnote_lines(raw), *_unbroken_lines(text, lines)}
-    structure = Structure(elements, {}, set(), {}, continued)
-    _note_items(tokens, raw, structure)
-    return structure
+def _numbers_within(elements: Iterable[Blocks], lines: Lines) -> set[int]:
+    """Return the numbers of the lines that belong to elements."""
+    within = (lines_between(lines, blocks[0].start, blocks[-1].end) for blocks in elements)
+    return {line.number for line in chain.from_iterable(within)}
 
 
 @cache
@@ -112,9 +136,7 @@ def _parse(raw: list[str]) -> list[Token]:
 
 def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
     lines = _lines_of(token)
-    last = raw[lines[-1]].strip(" \t>")
-    is_fence = last.startswith(token.markup) and not last.strip(token.markup[0])
-    is_closed = is_fence and len(lines) > 1
+    is_closed = len(lines) > 1 and closes_fence(raw[lines[-1]].strip(" \t>"), token.markup)
     return not token.info and not is_closed
 
 
@@ -130,19 +152,15 @@ def _tilde_underlines(lines: Lines) -> Iterator[int]:
     fence = ""  # of the code that a line is in
     for place, line in enumerate(lines):
         heading = text_at(lines, place - 1)
-        if fence:
-            fence = "" if closes_fence(line.text, fence) else fence
-        elif heading and underlined(text_at(lines, place - 2), heading, line.text) == "~":
+        may_underline = heading and not fence
+        if may_underline and underlined(text_at(lines, place - 2), heading, line.text) == "~":
             yield line.number
         else:
-            fence = fence_of(line.text)
+            fence = fence_below(line.text, fence)
 
 
-def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
-    """Yield the comments that take up whole lines."""
-    in_elements = {
-        number for first, element in elements.items() for number in range(first, element.after)
-    }
+def _comments(lines: Lines, in_elements: Container[int]) -> Iterator[Blocks]:
+    """Yield the comments that take up whole lines, except those that begin within an element."""
     first: Line | None = None
     for line in lines:
         if first is None and line.text.startswith("<!--") and line.number not in in_elements:
@@ -150,55 +168,32 @@ def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
         if first is None or "-->" not in line.text:
             continue
         if line.text.index("-->") == len(line.text) - len("-->"):
-            comment = Block(first.start, line.end, "nothing")
-            yield first.number, Element(line.number + 1, (comment,))
+            yield [Block(first.start, line.end, "nothing")]
         first = None
 
 
 _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
 
 
-def _front_matter(raw: Sequence[str], by_number: _ByNumber) -> _Elements:
+def _front_matter(raw: Sequence[str], by_number: _ByNumber) -> Iterator[Blocks]:
     """Yield the front matter of a document: metadata between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
     closings = (number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "..."))
     closing = next(closings, 0)
     if closing > 1 and all(map(_YAML_LINE.match, raw[1:closing])):
-        yield 0, _kept_whole(by_number[0], by_number[closing])
+        yield _kept_whole(by_number[0], by_number[closing])
 
 
-def _kept_whole(first: Line, last: Line) -> Element:
-    return Element(last.number + 1, (Block(first.start, last.end, "code"),))
+def _kept_whole(first: Line, last: Line) -> Blocks:
+    return [Block(first.start, last.end, "code")]
 
 
-def _code(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
+def _code(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
     for token in tokens:
         if token.type == "fence":
             lines = [by_number[number] for number in _lines_of(token) if number in by_number]
-            yield lines[0].number, _kept_whole(lines[0], lines[-1])
-
-
-def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
-    depth = 0
-    above = ""
-    for token in tokens:
-        if token.type == "list_item_open":
-            depth += 1
-            if above == "list_item_close":
-                structure.later_items.add(_lines_of(token).start)
-            structure.items[_lines_of(token).start] = depth
-        elif token.type == "list_item_close":
-            depth -= 1
-        elif depth and token.type in ("inline", "fence", "table_open"):
-            structure.depths.update(dict.fromkeys(_lines_of(token), depth))
-            if token.type == "inline":
-                first, *below = _lines_of(token)
-                indentation = _indentation(raw[first])
-                structure.continued.update(
-                    number for number in below if _indentation(raw[number]) > indentation
-                )
-        above = token.type
+            yield _kept_whole(lines[0], lines[-1])
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")
@@ -221,9 +216,8 @@ _UNBROKEN = (DATA_URI, _COMMENT, _TAG)
 
 def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
     """Yield the numbers of the lines of wrapped data URIs, comments and tags, below their first ones."""
-    starts = [line.start for line in lines]
     for part in chain.from_iterable(pattern.finditer(text) for pattern in _UNBROKEN):
-        for line in lines[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]:
+        for line in lines_between(lines, part.start() + 1, part.end()):
             yield line.number
 
 
@@ -239,61 +233,58 @@ _TAGGED_CODE = re.compile(
 )
 
 
-def _tagged_code(text: str, lines: Lines) -> _Elements:
+def _tagged_code(text: str, lines: Lines) -> Iterator[Blocks]:
     """Yield code between tags of Jekyll and Hugo."""
-    starts = [line.start for line in lines]
     for match in _TAGGED_CODE.finditer(text):
-        first = lines[bisect_left(starts, match.start())]
-        last = lines[bisect_left(starts, match.end()) - 1]
-        yield first.number, _kept_whole(first, last)
+        within = lines_between(lines, *match.span())
+        yield _kept_whole(within[0], within[-1])
 
 
 # Tables
 
 
-_Rows = list[tuple[int, list[str]]]
-"""Pairs of a row's line number and its cells."""
+_Rows = list[tuple[Line, list[str]]]
+"""Pairs of a row's line and its cells."""
 
 
-def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
+def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> Iterator[Blocks]:
     """Yield the pipe tables, row by row."""
     rows: _Rows = []
     for token in tokens:
         if token.type == "tr_open":
-            rows.append((_lines_of(token).start, []))
+            rows.append((by_number[_lines_of(token).start], []))
         elif token.type == "inline" and rows:
-            rows[-1][1].append(_cell_text(token.content))
+            rows[-1][1].append(cell_text(token.content))
         elif token.type == "table_close":
             yield _pipe_table(rows, by_number)
             rows = []
 
 
-def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
+def _pipe_table(rows: _Rows, by_number: _ByNumber) -> Blocks:
     (first, header), *below = rows
     # markdown-it takes a line below a table for a row of one cell
-    body = [*takewhile(lambda row: "|" in by_number[row[0]].text, below)]
-    after = body[-1][0] + 1 if body else first + 2
-    is_record = header == ["", ""]
-    header_end = by_number[first + 1].end
+    body = [*takewhile(lambda row: "|" in row[0].text, below)]
+    header_end = by_number[first.number + 1].end
     while _names_groups(header, body):
-        number, lower = body.pop(0)
-        header_end = by_number[number].end
-        header = [
-            " ".join(dict.fromkeys(filter(None, pair))) for pair in zip(header, lower, strict=True)
-        ]
+        line, lower = body.pop(0)
+        header_end = line.end
+        pairs = zip(header, lower, strict=True)
+        header = [" ".join(dict.fromkeys(filter(None, pair))) for pair in pairs]
     names = tuple(header)
-    texts = [cells for _, cells in body] if is_record else with_labels([cells for _, cells in body])
-    blocks = [Block(by_number[first].start, header_end, "columns", names=names)]
+    texts = [cells for _, cells in body]
+    is_record = names == ("", "")
+    if not is_record:
+        texts = with_labels(texts)
     counts = Counter(chain.from_iterable(texts))
-    for (number, _), cells in zip(body, texts, strict=True):
-        line = by_number[number]
+    blocks = [Block(first.start, header_end, "columns", names=names)]
+    for (line, _), cells in zip(body, texts, strict=True):
         cells += _beyond_header(line.text, len(names))
         if _is_one_cell(cells, counts):
             cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
-        blocks = [_record(blocks)]
-    return first, Element(after, _with_groups(blocks))
+        return [_record(blocks)]
+    return _with_groups(blocks)
 
 
 def _names_groups(header: Sequence[str], body: _Rows) -> bool:
@@ -317,24 +308,25 @@ def _is_one_cell(cells: Sequence[str], counts: Mapping[str, int]) -> bool:
 
 def _beyond_header(line: str, columns: int) -> Iterator[str]:
     """Yield the cells of a row beyond the columns of its header, which markdown-it drops."""
-    cells = re.split(PIPE, line.rstrip().removesuffix("|"))
+    cells = re.split(PIPE, line.removesuffix("|"))
     if not any(map(str.isalnum, cells[0])):  # what is before the first pipe
         del cells[0]
-    yield from (_cell_text(cell.replace(r"\|", "|")) for cell in cells[columns:])
+    yield from map(_pipe_cell, cells[columns:])
 
 
 LONGEST_GROUP = 60  # characters of a table row that is a heading
 
 
-def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
+def _with_groups(blocks: Blocks) -> Blocks:
     """Mark rows as headings in a table of three or more columns: those with only a short first cell,
     above a full row.
     """
     grouped: list[Block] = []
     for block, below in pairwise(blocks):
-        is_heading = _is_label(block) and not _is_label(below)
-        grouped.append(replace(block, kind="group") if is_heading else block)
-    return (*grouped, blocks[-1])
+        if _is_label(block) and not _is_label(below):
+            block = replace(block, kind="group")
+        grouped.append(block)
+    return [*grouped, blocks[-1]]
 
 
 def _is_label(block: Block) -> bool:
@@ -342,13 +334,14 @@ def _is_label(block: Block) -> bool:
     return 0 < len(label) <= LONGEST_GROUP and len(values) > 1 and not any(values)
 
 
-def _record(blocks: Sequence[Block]) -> Block:
+def _record(blocks: Blocks) -> Block:
     """Return a table with an empty header as one row, which has names in one column, values in the other."""
     names, cells = zip(*(row.cells for row in blocks[1:]), strict=True)
     return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
 
 
-def _cell_text(content: str) -> str:
+def cell_text(content: str) -> str:
+    """Return the text of a table's cell as it is searched, on one line."""
     return " ".join(searchable_text(content).split())
 
 
@@ -361,26 +354,31 @@ def bare_row(line: str) -> tuple[str, ...] | None:
     """Return the cells of a pipe table's row whose header is elsewhere; None for any other line."""
     if not line.startswith("|") or not line.endswith("|") or len(re.findall(PIPE, line)) < 2:
         return None
-    return () if _DELIMITERS.fullmatch(line) else _cells(line)
+    if _DELIMITERS.fullmatch(line):
+        return ()
+    return _cells(line)
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    return tuple(_cell_text(cell.replace(r"\|", "|")) for cell in re.split(PIPE, line)[1:-1])
+    return tuple(map(_pipe_cell, re.split(PIPE, line)[1:-1]))
+
+
+def _pipe_cell(written: str) -> str:
+    return cell_text(written.replace(r"\|", "|"))
 
 
 _BORDERS = ("+-", "+=")
 
 
-def grid_table(lines: Lines, place: int) -> Element | None:
-    """Return the reStructuredText grid table whose top border is a line; None for any other line."""
+def grid_table(lines: Lines, place: int) -> Blocks:
+    """Return the reStructuredText grid table whose top border is a line; empty for any other line."""
     top = lines[place]
     if not top.text.startswith(_BORDERS):
-        return None
+        return ()
     starts = ("|", *_BORDERS)
     below = [*takewhile(lambda line: line.text.startswith(starts), lines_from(lines, place + 1))]
     if _has_a_row_per_line(below):
-        return None
-    after = top.number + 1
+        return ()
     blocks: list[Block] = []
     names: tuple[str, ...] = ()
     row: list[Line] = []
@@ -389,18 +387,17 @@ def grid_table(lines: Lines, place: int) -> Element | None:
         if not line.text.startswith(_BORDERS):
             row.append(line)
             continue
-        after = line.number + 1
         if not row:
             continue
         cells = _grid_cells(row)
-        is_header = line.text.startswith("+=")
-        names = cells if is_header else names
-        blocks.append(
-            Block(start, line.end, "columns" if is_header else "row", names=names, cells=cells)
-        )
+        kind: BlockKind = "row"
+        if line.text.startswith("+="):
+            kind = "columns"
+            names = cells
+        blocks.append(Block(start, line.end, kind, names=names, cells=cells))
         row = []
         start = line.end + 1
-    return Element(after, tuple(blocks)) if blocks else None
+    return blocks
 
 
 def _has_a_row_per_line(below: Lines) -> bool:
@@ -430,7 +427,7 @@ _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
 _MOST_CELLS = 100  # the most rows or columns that a cell spans
 
 
-def _html_elements(text: str, lines: Lines) -> _Elements:
+def _html_elements(text: str, lines: Lines) -> Iterator[Blocks]:
     """Yield tables, preformatted text, scripts and styles that begin a line; of nested ones the outermost."""
     after_last = 0
     outer_first = sorted(
@@ -440,10 +437,12 @@ def _html_elements(text: str, lines: Lines) -> _Elements:
         if first.number < after_last:
             continue
         after_last = last.number + 1
-        blocks = _html_table(text, first.start, last.end) if name == "table" else ()
-        if name in _UNSEEN:
-            blocks = (Block(first.start, last.end, "nothing"),)
-        yield first.number, Element(after_last, blocks) if blocks else _kept_whole(first, last)
+        blocks: Blocks = ()
+        if name == "table":
+            blocks = _html_table(text, first.start, last.end)
+        elif name in _UNSEEN:
+            blocks = [Block(first.start, last.end, "nothing")]
+        yield blocks or _kept_whole(first, last)
 
 
 def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
@@ -468,17 +467,19 @@ def _element_tags(lines: Lines) -> Iterator[tuple[Line, re.Match[str]]]:
             yield line, tag
 
 
-def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
+def _html_table(text: str, start: int, end: int) -> Blocks:
     """Return the rows of a table; none if it holds another table, since it is then only layout."""
     rows = list(_ROW.finditer(text, start, end))
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
         return ()
     grid = _html_grid(rows)
-    header = [*takewhile(_is_header, rows)] or rows[: int(has_names(grid))]
-    columns = zip(*grid[: len(header)], strict=True)
+    headers = len([*takewhile(_is_header, rows)]) or int(has_names(grid))
+    columns = zip(*grid[:headers], strict=True)
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in columns)
-    blocks = [Block(start, header[-1].end(), "columns", names=names)] if header else []
-    for row, cells in zip(rows[len(header) :], grid[len(header) :], strict=True):
+    blocks: list[Block] = []
+    if headers:
+        blocks.append(Block(start, rows[headers - 1].end(), "columns", names=names))
+    for row, cells in zip(rows[headers:], grid[headers:], strict=True):
         if len(set(cells)) == 1:  # one cell spans all columns
             cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(row.start(), row.end(), "row", names=names, cells=tuple(cells)))
@@ -499,7 +500,7 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
         for cell in _CELL.finditer(row[0]):
             while x in grid[y]:
                 x += 1
-            text = _cell_text(unescape(cell[2]))
+            text = cell_text(unescape(cell[2]))
             across = spanned(cell[1], "col")
             for lower in grid[y : y + spanned(cell[1], "row")]:
                 lower.update(dict.fromkeys(range(x, x + across), text))
@@ -511,7 +512,9 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
 def spanned(attributes: str, kind: str) -> int:
     """Return how many rows ("row") or columns ("col") a cell spans."""
     span = re.search(rf"\b{kind}span\s*=\s*[\"']?(\d{{1,3}})", attributes, re.IGNORECASE)
-    return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1
+    if span is None:
+        return 1
+    return min(max(int(span[1]), 1), _MOST_CELLS)
 
 
 TOTAL = re.compile(r"\b(?:sub)?total\b|[小合総]計|^計$", re.IGNORECASE)
@@ -532,14 +535,20 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     rows = _without_dittos(rows)
     filled = [[*row] for row in rows]
     columns = [*zip(*rows, strict=False)]
-    first = end = 1 if columns and all(map(str.isdecimal, columns[0])) else 0
+    counts_rows = columns != [] and all(map(str.isdecimal, columns[0]))
+    first = end = int(counts_rows)
     grouped = [row for row in filled if not any(map(TOTAL.search, row[: first + 2]))]
-    while end + 1 < len(columns) and _has_labels(grouped, first, end):
-        _repeat_labels(grouped, first, end)
+    while end + 1 < len(columns):
+        below_labels = _below_labels(grouped, first, end)
+        if not _are_labels(grouped, first, end, below_labels):
+            break
+        for place in below_labels:
+            grouped[place][end] = grouped[place - 1][end]
         end += 1
-    return [
-        new if any(old[first : end + 1]) else [*old] for old, new in zip(rows, filled, strict=True)
-    ]
+    for row, unlabelled in zip(filled, rows, strict=True):
+        if not any(unlabelled[first : end + 1]):
+            row[:] = unlabelled
+    return filled
 
 
 _DITTO = re.compile(r"〃|仝|同上|\"|''|,,|ditto|dito|idem|(?:same )?as above", re.IGNORECASE)
@@ -554,24 +563,29 @@ def _without_dittos(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return filled
 
 
-def _repeat_labels(rows: Sequence[list[str]], first: int, column: int) -> None:
-    for above, row in pairwise(rows):
-        if not row[column] and row[first:column] == above[first:column]:
-            row[column] = above[column]
-
-
-def _has_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> bool:
-    """Return whether a column has labels of groups, within those of the columns from `first` to it."""
-    labels = [place for place, row in enumerate(rows) if row[column]]
-    blank = [
+def _below_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> list[int]:
+    """Return the indices of the rows that have a blank cell in a column and, from `first` to it, the labels
+    of the row above.
+    """
+    return [
         place
         for place, (above, row) in enumerate(pairwise(rows), 1)
         if not row[column] and row[first:column] == above[first:column]
     ]
-    if not labels or not any(labels[0] < place < labels[-1] for place in blank):
+
+
+def _are_labels(
+    rows: Sequence[Sequence[str]], first: int, column: int, below_labels: Sequence[int]
+) -> bool:
+    """Return whether the cells of a column that are not blank are labels of groups, within those of the
+    columns from `first` to it.
+    """
+    places = [place for place, row in enumerate(rows) if row[column]]
+    if not places or not any(places[0] < place < places[-1] for place in below_labels):
         return False
-    are_distinct = len({tuple(rows[place][first : column + 1]) for place in labels}) == len(labels)
-    return are_distinct and len(blank) >= _LEAST_BLANK * (len(blank) + len(labels))
+    labels = {tuple(rows[place][first : column + 1]) for place in places}
+    least = _LEAST_BLANK * (len(below_labels) + len(places))
+    return len(labels) == len(places) and len(below_labels) >= least
 
 
 def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:

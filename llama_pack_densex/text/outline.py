@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import attrgetter
 
-from llama_pack_densex.text.blocks import Block, find_blocks
+from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.plain import heading_text
-from llama_pack_densex.text.sentences import Span, split_sentences
+from llama_pack_densex.text.sentences import split_sentences
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Outline:
                 self._begin_section(until, opened)
 
     def _begin_section(self, start: int, opened: Sequence[Block]) -> None:
-        names = (heading_text(self._text[heading.start : heading.end]) for heading in opened)
+        names = (heading_text(heading.text_in(self._text)) for heading in opened)
         above = self._above[: opened[0].level - 1] if opened else self._above
         self._sections.append(_Section(start, tuple(opened), (*above, *filter(None, names))))
 
@@ -81,8 +82,7 @@ class Outline:
 
     def _within(self, start: int, end: int) -> Sequence[Block]:
         """Return the blocks that a stretch overlaps."""
-        first = bisect_right(self.blocks, start, key=attrgetter("end"))
-        return self.blocks[first : bisect_left(self.blocks, end, key=attrgetter("start"))]
+        return [self.blocks[place] for place in overlapping(self.blocks, start, end)]
 
     def section_of(self, start: int, end: int) -> str:
         """Return the headings that a whole stretch is below, outermost first, joined by ", ".
@@ -167,8 +167,10 @@ class Outline:
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1
-        indentation = self._text[line_start:start]
-        return "" if indentation.strip() else indentation
+        before = self._text[line_start:start]
+        if before.strip():
+            return ""
+        return before
 
 
 _LONGEST_BEGINNING = 80  # characters of an item within which a passage begins
@@ -196,12 +198,9 @@ def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
     first_line = text[block.start : start].split("\n", 1)[0]
     if block.kind == "row":
         line_start = max(text.rfind("\n", 0, start) + 1, block.start)
-        for beginning in (
-            _HEAD.match(text, block.start, start),
-            _FIRST_CELL.match(text, line_start, start),
-        ):
-            if beginning:
-                yield beginning.span()
+        head = _HEAD.match(text, block.start, start)
+        first_cell = _FIRST_CELL.match(text, line_start, start)
+        yield from (part.span() for part in (head, first_cell) if part)
     elif block.kind == "code":
         yield block.start, block.start + len(first_line)
     elif block.kind == "item":
@@ -220,7 +219,7 @@ def searched_context(context: str) -> str:
     """
     parts: list[str] = []
     for block in find_blocks(context):
-        text = context[slice(*block.span)]
+        text = block.text_in(context)
         if block.kind in ("prose", "item"):
             start, end = split_sentences(text)[-1]
             parts.append(searchable_text(text[start:end])[-_LONGEST_SEARCHED:])

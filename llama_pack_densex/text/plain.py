@@ -195,7 +195,9 @@ def underlined(above: str, text: str, below: str) -> str:
         return ""
     sign = below[0]
     is_of_markdown = sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text)
-    return sign if is_of_markdown or _is_underlined_title(above, text, below) else ""
+    if is_of_markdown or _is_underlined_title(above, text, below):
+        return sign
+    return ""
 
 
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
@@ -251,10 +253,11 @@ def join_wrapped(
         continued: The numbers of lines that are known to continue the line above.
     """
     widths = sorted(line_width(line.text) for line in run)
-    is_page = len(run) >= _PAGE
-    # the longest line of a page may be a table row or a long URL
-    margin = widths[-2] if is_page else widths[-1]
-    last_lines = run if is_page else run[-1:]
+    margin = widths[-1]
+    last_lines = run[-1:]
+    if len(run) >= _PAGE:
+        margin = widths[-2]  # the longest line may be a table row or a long URL
+        last_lines = run
     is_prose = any(_ends_with(line.text, STOPS) for line in last_lines)
     start = 0
     for place in range(1, len(run)):
@@ -337,69 +340,64 @@ class _LineBreak:
 
 
 def _is_wrap(line_break: _LineBreak) -> bool:
-    """Return whether a break is only a wrap, as the first rule decides that does not return None."""
-    for rule in _RULES:
-        verdict = rule(line_break)
-        if verdict is not None:
-            return verdict
+    """Return whether a break is only a wrap."""
+    last = line_break.above.text[-1]
+    if _LONE_MARKER.fullmatch(line_break.above.text):
+        return True
+    if _begins_paragraph(line_break) or _is_between_kinds(line_break) or _begins_item(line_break):
+        return False
+    if _is_behind_terminator(line_break):
+        return _goes_on_behind_terminator(line_break)
+    if line_break.letter.islower() and not CJK.match(last):
+        is_long = line_break.width >= _LEAST_BEFORE_SMALL_LETTER[line_break.is_prose]
+        return is_long and line_break.share >= _LEAST_SHARE_BEFORE_SMALL_LETTER
+    if last in "、，」）" or CJK.match(last) or CJK.match(line_break.letter):
+        return _goes_on_in_wide_letters(line_break, last)
     return _is_at_margin(line_break)
 
 
-def _behind_lone_marker(line_break: _LineBreak) -> bool | None:
-    return True if _LONE_MARKER.fullmatch(line_break.above.text) else None
-
-
-def _before_indentation(line_break: _LineBreak) -> bool | None:
-    """Indentation (in Japanese, a full-width space) begins a paragraph, except below a list marker."""
+def _begins_paragraph(line_break: _LineBreak) -> bool:
+    """Return whether a line is indented (in Japanese, by a full-width space), except below a list marker."""
     outer = line_break.above.indent
     inner = line_break.below.indent
     is_indented = len(inner) > len(outer) + 1 or ("\u3000" in inner and "\u3000" not in outer)
-    return False if is_indented and not line_break.is_in_item else None
+    return is_indented and not line_break.is_in_item
 
 
-def _between_kinds(line_break: _LineBreak) -> bool | None:
-    """Quotations, rules, lines of a conversation, fences and definitions are never joined with others."""
+def _is_between_kinds(line_break: _LineBreak) -> bool:
+    """Return whether one of the lines is in a quotation, a rule, a line of a conversation, a fence or a
+    definition, which are never joined with others.
+    """
     above = line_break.above.text
     below = line_break.below.text
     if line_break.is_at_quotation or RULE.fullmatch(above) or RULE.fullmatch(below):
-        return False
+        return True
     is_conversation = _CONVERSATION.match(above) and _CONVERSATION.match(below)
-    is_apart = is_conversation or FENCE.fullmatch(below) or DEFINITION.match(below)
-    return False if is_apart else None
+    return bool(is_conversation or FENCE.fullmatch(below) or DEFINITION.match(below))
 
 
-def _before_marker(line_break: _LineBreak) -> bool | None:
-    """A marker begins an item, unless it is a number in a sentence, or the "(1)" of a manual page."""
+def _begins_item(line_break: _LineBreak) -> bool:
+    """Return whether a line has a marker that is no number of a sentence, and no "(1)" of a manual page."""
     below = line_break.below.text
     marker = LIST_MARKER.match(below)
-    if not marker:
-        return None
-    is_closed = line_break.is_in_item or _ends_with(line_break.above.text, STOPS + ":：")
-    if is_closed or line_break.width < _LEAST_BEFORE_NUMBER:
+    if marker is None:
         return False
-    return False if below[0] not in "(（" and marker["number"] in _FIRST_NUMBERS else None
+    is_closed = line_break.is_in_item or _ends_with(line_break.above.text, STOPS + ":：")
+    is_first = below[0] not in "(（" and marker["number"] in _FIRST_NUMBERS
+    return is_closed or is_first or line_break.width < _LEAST_BEFORE_NUMBER
 
 
-def _behind_terminator(line_break: _LineBreak) -> bool | None:
+def _is_behind_terminator(line_break: _LineBreak) -> bool:
     above = line_break.above.text
-    is_before_small_letter = line_break.letter.islower()
-    if not _ends_with(above, _FINAL) and not (is_before_small_letter and _ends_with(above, ".")):
-        return None
-    may_go_on = _MAY_GO_ON.search(above[-12:]) is not None
-    return is_before_small_letter and line_break.width >= _LEAST_BEHIND_STOP and may_go_on
+    return _ends_with(above, _FINAL) or (line_break.letter.islower() and _ends_with(above, "."))
 
 
-def _before_small_letter(line_break: _LineBreak) -> bool | None:
-    if not line_break.letter.islower() or CJK.match(line_break.above.text[-1]):
-        return None
-    is_long = line_break.width >= _LEAST_BEFORE_SMALL_LETTER[line_break.is_prose]
-    return is_long and line_break.share >= _LEAST_SHARE_BEFORE_SMALL_LETTER
+def _goes_on_behind_terminator(line_break: _LineBreak) -> bool:
+    is_wrapped = line_break.letter.islower() and line_break.width >= _LEAST_BEHIND_STOP
+    return is_wrapped and _MAY_GO_ON.search(line_break.above.text[-12:]) is not None
 
 
-def _amid_wide_letters(line_break: _LineBreak) -> bool | None:
-    last = line_break.above.text[-1]
-    if last not in "、，」）" and not CJK.match(last) and not CJK.match(line_break.letter):
-        return None
+def _goes_on_in_wide_letters(line_break: _LineBreak, last: str) -> bool:
     if last in "、，を" or (last in "はがにのと" and line_break.width >= _LEAST_BEHIND_PARTICLE):
         return True
     return line_break.width <= WIDEST_WRAP and _is_full_of_wide_letters(line_break)
@@ -412,22 +410,12 @@ def _is_full_of_wide_letters(line_break: _LineBreak) -> bool:
     is_long = line_break.width >= _LEAST_OF_WIDE_LETTERS[line_break.is_prose]
     if is_long and line_break.width + slack >= line_break.margin:
         return True
-    is_before_hiragana = "ぁ" <= below[0] <= "ん"
-    least_share = (
-        _LEAST_SHARE_BEFORE_HIRAGANA if is_before_hiragana else _LEAST_SHARE_OF_WIDE_LETTERS
-    )
+    least_share = _LEAST_SHARE_OF_WIDE_LETTERS
+    if "ぁ" <= below[0] <= "ん":
+        least_share = _LEAST_SHARE_BEFORE_HIRAGANA
     return line_break.is_prose and is_long and line_break.share >= least_share
 
 
-_RULES = (
-    _behind_lone_marker,
-    _before_indentation,
-    _between_kinds,
-    _before_marker,
-    _behind_terminator,
-    _before_small_letter,
-    _amid_wide_letters,
-)
 _ASCII_WORD = re.compile(r"[!-~]{1,30}")
 _LONGEST_WORD = 30
 

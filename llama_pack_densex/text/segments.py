@@ -33,7 +33,7 @@ def _segments_of(text: str, block: Block) -> Iterator[Block]:
     if block.kind not in ("prose", "item"):
         yield block
         return
-    for start, end in split_sentences(text[block.start : block.end]):
+    for start, end in split_sentences(block.text_in(text)):
         yield Block(block.start + start, block.start + end, "sentence")
 
 
@@ -73,8 +73,12 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     entries = contents_of(text)
     stated: list[Statement] = []
     for part in segments:
-        own = text[part.start : part.end]
-        statement = _statement(part, own)
+        statement = part.row
+        own = part.text_in(text)
+        if part.kind == "sentence":
+            statement = searchable_text(own).strip()
+        elif part.kind == "code":
+            statement = own
         if any(map(str.isalnum, statement)) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))
     if stated:
@@ -83,13 +87,6 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     if entries:
         spans = [(segments[0].start, segments[-1].end)]
     return tuple(Statement(text[slice(*span)], span) for span in spans)
-
-
-def _statement(part: Block, own: str) -> str:
-    """Return the statement of a segment whose text is `own`; empty if it states nothing."""
-    if part.kind == "code":
-        return own
-    return part.row or (searchable_text(own).strip() if part.kind == "sentence" else "")
 
 
 def passage_sentences(text: str, context: str = "") -> tuple[str, ...]:

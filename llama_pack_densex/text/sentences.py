@@ -27,6 +27,7 @@ WIDE = re.compile(
 )
 
 _SURE = "。！？｡؟۔।॥։።፧፨။។៕᠃⁇⁈⁉‼"
+_SURE_MARKS = frozenset(_SURE)
 _DOTS = ".…‥・･"
 _TERMINATOR = re.compile(rf"(?:[{_SURE}．.!?…‥]|[・･]{{2,}})+")
 _CLOSING = re.compile(
@@ -239,45 +240,45 @@ class _Stop:
 def _ends_sentence(stop: _Stop) -> bool:
     if not stop.letter:
         return stop.after == len(stop.run)
-    for rule in _RULES:
-        verdict = rule(stop)
-        if verdict is not None:
-            return verdict
-    return stop.is_apart and _may_begin_sentence(stop)
-
-
-def _aside(stop: _Stop) -> bool | None:
-    """ "[...]" is an omission, "(?)" marks doubt, and ". . . 7" leads to a page number."""
-    if stop.letter.isdigit() and stop.run[stop.start - 2 : stop.start] == ". ":
+    if _is_aside(stop):
         return False
-    is_in_brackets = stop.last in ("[", "(", "［", "（")
-    return False if is_in_brackets else None
+    if _is_ellipsis(stop.mark):
+        is_certain = stop.is_apart or stop.mark[0] in "…‥" or len(stop.mark) > 2
+        return stop.letter.isupper() and is_certain
+    if _is_aside_of_law(stop):
+        return False
+    if stop.mark in ".．" and not stop.is_apart:
+        return _ends_without_space(stop)
+    return _begins_another(stop)
 
 
-def _dots(stop: _Stop) -> bool | None:
-    """Dots end a sentence if a capital follows."""
-    is_ellipsis = stop.mark[0] in "…‥"
-    if stop.mark.strip(_DOTS) or not (is_ellipsis or len(stop.mark) > 1):
-        return None
-    return stop.letter.isupper() and (stop.is_apart or is_ellipsis or len(stop.mark) > 2)
+def _begins_another(stop: _Stop) -> bool:
+    """Return whether what follows a terminator begins another sentence."""
+    if _is_before_cjk(stop):
+        return not stop.goes_on_with(_AFTER_QUOTATION if stop.is_quoted else _NEVER_FIRST)
+    if stop.mark == "．" or not _SURE_MARKS.isdisjoint(stop.mark):
+        return not stop.goes_on_with(_NEVER_FIRST)
+    return stop.is_apart and _may_begin_sentence(stop) and not _is_abbreviation_or_number(stop)
 
 
-def _aside_of_law(stop: _Stop) -> bool | None:
+def _is_aside(stop: _Stop) -> bool:
+    """ "[...]" is an omission, "(?)" marks doubt, and ". . . 7" leads to a page number."""
+    is_leader = stop.letter.isdigit() and stop.run[stop.start - 2 : stop.start] == ". "
+    return is_leader or stop.last in ("[", "(", "［", "（")
+
+
+def _is_ellipsis(mark: str) -> bool:
+    return not mark.strip(_DOTS) and (mark[0] in "…‥" or len(mark) > 1)
+
+
+def _is_aside_of_law(stop: _Stop) -> bool:
     """Asides in laws do not end a sentence: "事業者（国を除く。）又は"."""
-    if (
-        not stop.is_quoted
-        or stop.is_apart
-        or stop.opener <= stop.begin
-        or stop.run[stop.opener] not in "（("
-    ):
-        return None
-    return None if stop.run[stop.opener - 1] in STOPS else False
+    is_aside = stop.is_quoted and not stop.is_apart and stop.run[stop.opener] in "（("
+    return is_aside and stop.opener > stop.begin and stop.run[stop.opener - 1] not in STOPS
 
 
-def _full_stop_without_space(stop: _Stop) -> bool | None:
+def _ends_without_space(stop: _Stop) -> bool:
     """ "です.次" ends a sentence, but not "３．５", "図１．２" and "J.リーグ"."""
-    if stop.mark not in ".．" or stop.is_apart:
-        return None
     if "ぁ" <= stop.last <= "ん":
         return True
     if stop.letter.isdigit() or stop.is_behind_marker:
@@ -287,33 +288,14 @@ def _full_stop_without_space(stop: _Stop) -> bool | None:
     return is_after_cjk or is_between_wide
 
 
-def _before_cjk(stop: _Stop) -> bool | None:
+def _is_before_cjk(stop: _Stop) -> bool:
     """Chinese and Japanese put no space after a sentence; what cannot begin one continues this one."""
-    if (stop.is_apart and not stop.is_quoted) or stop.mark == "." or not CJK.match(stop.letter):
-        return None
-    return not stop.goes_on_with(_AFTER_QUOTATION if stop.is_quoted else _NEVER_FIRST)
+    is_close = stop.is_quoted or not stop.is_apart
+    return is_close and stop.mark != "." and CJK.match(stop.letter) is not None
 
 
-def _sure_terminator(stop: _Stop) -> bool | None:
-    if stop.mark != "．" and not any(character in _SURE for character in stop.mark):
-        return None
-    return not stop.goes_on_with(_NEVER_FIRST)
-
-
-def _abbreviation_or_number(stop: _Stop) -> bool | None:
-    return False if stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop)) else None
-
-
-_RULES = (
-    _aside,
-    _dots,
-    _aside_of_law,
-    _full_stop_without_space,
-    _before_cjk,
-    _sure_terminator,
-    _abbreviation_or_number,
-)
-"""Whether a terminator ends the sentence, as the first rule decides that does not return None."""
+def _is_abbreviation_or_number(stop: _Stop) -> bool:
+    return stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop))
 
 
 def _may_begin_sentence(stop: _Stop) -> bool:
@@ -336,34 +318,22 @@ def _abbreviates(stop: _Stop) -> bool:
     """Return whether a full stop belongs to an abbreviation or a number, and the sentence continues."""
     start = max(stop.begin, stop.start - _LONGEST_LOOK_BACK)
     *_, previous, last = ["", "", *stop.run[start : stop.start].split()]
-    if not last or stop.run[stop.start - 1].isspace():
+    if stop.last.isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    if _is_never_last(word) or f"{previous}{word}".lower() in _NEVER_LAST:  # z. B.
+    spellings = (word.lower(), f"{previous}{word}".lower())  # also z. B.
+    if word in _TITLES or not _NEVER_LAST.isdisjoint(spellings):
         return True
-    is_numbered = _is_before_number(stop, word)
-    if is_numbered is not None:
-        return is_numbered
+    if word.lower() in _BEFORE_NUMBER or word.lower().endswith("str"):  # no., Hauptstr.
+        is_numbered = _NUMBER.match(stop.run, stop.first) is not None
+        if is_numbered or len(word) > 1:  # a letter may be an initial too
+            return is_numbered
     next_word = stop.run[stop.first : _end_of(_WORD, stop.run, stop.first)]
     if word.isdigit():
         return _is_in_date(stop, word, previous, next_word)
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
     return next_word not in _STARTERS and _may_be_abbreviation(word)
-
-
-def _is_never_last(word: str) -> bool:
-    return word in _TITLES or word.lower() in _NEVER_LAST
-
-
-def _is_before_number(stop: _Stop, word: str) -> bool | None:
-    """Return whether a word that takes a number ("no.", "Hauptstr.") has one; None for other words."""
-    if word.lower() not in _BEFORE_NUMBER and not word.lower().endswith("str"):
-        return None
-    is_numbered = _NUMBER.match(stop.run, stop.first) is not None
-    if not is_numbered and len(word) == 1:  # an initial too
-        return None
-    return is_numbered
 
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:

@@ -496,11 +496,18 @@ def _languages_of(text: str) -> Sequence[str]:
         return ("zh", "ko", "ja")
     if not is_foreign(text):
         return ()
-    counts = Counter(dict.fromkeys(FUNCTION_WORDS, 0))
-    for word in plain_words(text):
-        counts.update(language for language, words in FUNCTION_WORDS.items() if word in words)
+    counts = count_function_words(text)
     most = max(counts.values())
     return [language for language, count in counts.items() if count == most]
+
+
+def count_function_words(text: str) -> Counter[str]:
+    """Count the function words of each language in a text, as in `FUNCTION_WORDS`."""
+    of_text = plain_words(text)
+    counts = Counter[str]()
+    for language, of_language in FUNCTION_WORDS.items():
+        counts[language] = sum(word in of_language for word in of_text)
+    return counts
 
 
 def plain_words(text: str) -> list[str]:

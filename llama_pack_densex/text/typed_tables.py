@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 
 from llama_pack_densex.text.column_names import has_names, is_figure, is_value
-from llama_pack_densex.text.layout import Block, Element, Line, Lines, Span, lines_from
-from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.markdown import with_labels
+from llama_pack_densex.text.layout import Block, Blocks, Line, Lines, Span, lines_from
+from llama_pack_densex.text.markdown import cell_text, with_labels
 from llama_pack_densex.text.plain import line_width
 
 _SPACES = re.compile(r"(?<![.!?:;,])[ \u3000]{2,}")  # some put two spaces between sentences
@@ -22,27 +21,25 @@ _LINES_COMPARED = 20
 _LEAST_VALUES = 2  # behind the first column, so that aligned text counts as a table
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Row:
     """A row with the rules around it.
 
     Args:
         start: Where it begins, with the rule above the first row, in characters.
         end: Where it ends, with the rule below it.
-        after: The number of the line after it.
         cells: Its cells, as they are written.
         is_ruled: Whether there is a rule below it.
     """
 
     start: int
     end: int
-    after: int
-    cells: tuple[str, ...]
+    cells: list[str]
     is_ruled: bool = False
 
 
-def typed_table(lines: Lines, place: int) -> Element | None:
-    """Return the table that begins at a line; None unless its first row names its columns.
+def typed_table(lines: Lines, place: int) -> Blocks:
+    """Return the table that begins at a line; empty unless its first row names its columns.
 
     The first row does if it alone has a rule below it (as psql and MySQL print tables), or if its cells tell
     (`has_names`). It names them again where it is repeated.
@@ -52,15 +49,15 @@ def typed_table(lines: Lines, place: int) -> Element | None:
         place: The index of the line.
     """
     for separator in _SEPARATORS:
-        if _is_table([*_rows(lines, place, separator, _LINES_COMPARED)]):
-            return _table([*_rows(lines, place, separator)])
-    return None
+        if _is_table(_rows(lines, place, separator, _LINES_COMPARED)):
+            return _table(_rows(lines, place, separator))
+    return ()
 
 
 def _rows(
     lines: Lines, place: int, separator: re.Pattern[str], most: int | None = None
-) -> Iterator[_Row]:
-    """Yield the rows on the lines from an index on, as long as they have no more cells than the first one.
+) -> list[_Row]:
+    """Return the rows on the lines from an index on, as long as they have no more cells than the first one.
 
     Args:
         lines: The lines of a text.
@@ -68,28 +65,33 @@ def _rows(
         separator: What is between two cells.
         most: How many lines to read; None means all.
     """
+    rows: list[_Row] = []
     start = lines[place].start
-    row: _Row | None = None
     columns: list[Span] = []
     for line in islice(lines_from(lines, place), most):
-        if _is_rule(line.text, is_below=row is not None):
-            if row is not None:
-                row = replace(row, end=line.end, after=line.number + 1, is_ruled=True)
+        if _is_rule(line.text, is_below=bool(rows)):
+            if rows:
+                rows[-1].end = line.end
+                rows[-1].is_ruled = True
             continue
-        pieces = _pieces(line, separator)
+        cells = pieces = _pieces(line, separator)
         columns = columns or _spans(line, pieces)
-        cells = pieces if separator is not _SPACES else _placed(line, pieces, columns)
-        if row is not None and _is_wrap(cells) and separator is _SPACES:
-            row = _joined(row, line, cells)
-            continue
-        if not 1 < len(pieces) <= len(columns):
+        is_wrap = False
+        if separator is _SPACES:
+            cells = _placed(line, pieces, columns)
+            is_wrap = rows != [] and len(cells) == len(columns) and _is_wrap(cells)
+        if is_wrap:
+            rows[-1].end = line.end
+            rows[-1].cells = [*map(_joined, rows[-1].cells, cells)]
+        elif 1 < len(pieces) <= len(columns):
+            rows.append(_Row(line.start if rows else start, line.end, cells))
+        else:
             break
-        if row is not None:
-            yield row
-            start = line.start
-        row = _Row(start, line.end, line.number + 1, cells)
-    if row is not None:
-        yield row
+    return rows
+
+
+def _joined(above: str, cell: str) -> str:
+    return f"{above} {cell}".strip()
 
 
 def _is_rule(text: str, is_below: bool) -> bool:
@@ -98,12 +100,12 @@ def _is_rule(text: str, is_below: bool) -> bool:
     return len(_DASHES.findall(text)) >= least and _RULE.fullmatch(text) is not None
 
 
-def _pieces(line: Line, separator: re.Pattern[str]) -> tuple[str, ...]:
+def _pieces(line: Line, separator: re.Pattern[str]) -> list[str]:
     # a tab before the first name belongs to the table
     text = line.indent.replace(" ", "") + line.text
     if not separator.search(text):
-        return (text,)
-    return tuple(map(str.strip, separator.split(_OUTER_BAR.sub("", text))))
+        return [text]
+    return [*map(str.strip, separator.split(_OUTER_BAR.sub("", text)))]
 
 
 def _spans(line: Line, pieces: Sequence[str]) -> list[Span]:
@@ -120,32 +122,27 @@ def _spans(line: Line, pieces: Sequence[str]) -> list[Span]:
     return spans
 
 
-def _placed(line: Line, pieces: Sequence[str], columns: Sequence[Span]) -> tuple[str, ...]:
+def _placed(line: Line, pieces: list[str], columns: Sequence[Span]) -> list[str]:
     """Return pieces that are fewer than the columns as cells: each below the first name that it is under, or
     else that is nearest.
     """
     if len(pieces) >= len(columns):
-        return tuple(pieces)
+        return pieces
     cells = [""] * len(columns)
     for piece, (start, end) in zip(pieces, _spans(line, pieces), strict=True):
         gaps = [max(left - end, start - right, 0) for left, right in columns]
         nearest = gaps.index(min(gaps))
-        cells[nearest] = f"{cells[nearest]} {piece}".strip()
-    return tuple(cells)
+        cells[nearest] = _joined(cells[nearest], piece)
+    return cells
 
 
 def _is_wrap(cells: Sequence[str]) -> bool:
     """Return whether a line only has text that goes on from the row above it, behind its first cell."""
     label, *values = cells
     texts = [*filter(None, values)]
-    are_texts = not any(map(is_figure, texts))
-    are_ends = len(texts) == 1 or (texts and all(text[0].islower() for text in texts))
-    return bool(not label and are_texts and are_ends)
-
-
-def _joined(row: _Row, line: Line, cells: Sequence[str]) -> _Row:
-    joined = (f"{above} {cell}".strip() for above, cell in zip(row.cells, cells, strict=True))
-    return replace(row, end=line.end, after=line.number + 1, cells=tuple(joined))
+    if label or not texts or any(map(is_figure, texts)):
+        return False
+    return len(texts) == 1 or all(text[0].islower() for text in texts)
 
 
 def _is_table(rows: Sequence[_Row]) -> bool:
@@ -154,19 +151,19 @@ def _is_table(rows: Sequence[_Row]) -> bool:
     first, *below = rows
     if first.is_ruled:
         return not any(map(is_figure, first.cells)) and not any(row.is_ruled for row in below[:-1])
-    values = [cell for row in below for cell in row.cells[1:] if cell and is_value(cell)]
+    further_cells = chain.from_iterable(row.cells[1:] for row in below)
+    values = [*filter(is_value, filter(None, further_cells))]
     return len(values) >= _LEAST_VALUES and has_names([row.cells for row in rows])
 
 
-def _table(rows: Sequence[_Row]) -> Element:
+def _table(rows: Sequence[_Row]) -> Blocks:
     names: tuple[str, ...] = ()
     blocks: list[Block] = []
-    texts = [[" ".join(searchable_text(cell).split()) for cell in row.cells] for row in rows]
-    for row, text in zip(rows, with_labels(texts), strict=True):
-        cells = tuple(text)
+    texts = with_labels([[*map(cell_text, row.cells)] for row in rows])
+    for row, cells in zip(rows, map(tuple, texts), strict=True):
         if not names or cells[1:] == names[1:]:
             names = cells
             blocks.append(Block(row.start, row.end, "columns", names=names))
         else:
             blocks.append(Block(row.start, row.end, "row", names=names, cells=cells))
-    return Element(rows[-1].after, tuple(blocks))
+    return blocks

@@ -38,6 +38,11 @@ def sections(text: str) -> dict[str, str]:
     }
 
 
+def test_lines_below_the_last_border_of_a_grid_are_not_lost() -> None:
+    tree = "+- $schema\n|  +- namespace\n+- variants\n   +- label\n"
+    assert [text for _, text in kinds(tree)][-1] == "+- label"
+
+
 # Headings
 
 

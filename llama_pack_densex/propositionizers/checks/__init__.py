@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from llama_pack_densex.propositionizers.alignment import Span, align
+from llama_pack_densex.propositionizers.alignment import align
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.propositionizers.checks.grounding import ungrounded
@@ -22,6 +22,7 @@ from llama_pack_densex.propositionizers.checks.pronouns import unresolved_refere
 from llama_pack_densex.propositionizers.checks.texts import Ground, Text, taken_apart
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, find_wrong_language
+from llama_pack_densex.text.layout import Span
 from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import STOP_WORDS, words
 
@@ -65,9 +66,7 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     """
     parts = segment(passage.text, passage.context)
     whole = {
-        part.row or passage.text[slice(*part.span)]
-        for part in parts
-        if part.kind in ("row", "code")
+        part.row or part.text_in(passage.text) for part in parts if part.kind in ("row", "code")
     }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
     rows = {part.span: part.row for part in parts if part.row}
@@ -92,7 +91,7 @@ def _faults(
     ground = Ground(passage, " ".join(text.plain for text in stated.values()))
     sources = align(passage.text, [*propositions.values()], passage.context)
     reported: set[str] = set()
-    first_to_say: dict[tuple[str, ...], int] = {}
+    first_to_say: dict[str, int] = {}
     for (index, text), spans in zip(stated.items(), sources, strict=True):
         statements = (rows.get(span) or passage.text[slice(*span)] for span in spans)
         sentences = taken_apart("\n".join(statements))
@@ -190,22 +189,23 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
     return [Finding("language", place, None, reason) for place in places]
 
 
-def _words_of(text: Text) -> tuple[str, ...]:
+def _words_of(text: Text) -> str:
     """A key that is equal for propositions of the same words, if their names are in the same order."""
-    distinct = [word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS]
-    words = [token[0] for token in text.tokens if token.lastgroup != "number"]
-    names = [word.lower() for word in words if not word.islower()]
-    return (*sorted(distinct), *(f"name: {name}" for name in names if name not in STOP_WORDS))
+    all_words = [word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS]
+    written = [token[0] for token in text.tokens if token.lastgroup != "number"]
+    names = [word.lower() for word in written if not word.islower()]
+    return f"{sorted(all_words)} {[name for name in names if name not in STOP_WORDS]}"
 
 
 def _wrong_size(text: Text, passage: str, ground: Ground) -> str:
     """Return why a proposition is too short or too long; "" if it is neither."""
     if len(text.tokens) < 3 and _is_word(text, ground.language):
         return "it is a single word"
-    if len(text.plain) < _WHOLE * len(passage.strip()) or len(segment(text.plain)) < 2:
-        return ""
+    is_whole = len(text.plain) >= _WHOLE * len(passage.strip()) and len(segment(text.plain)) > 1
     sentences = [part for part in segment(passage) if part.kind == "sentence"]
-    return "it is the whole passage of several sentences" if len(sentences) > 1 else ""
+    if is_whole and len(sentences) > 1:
+        return "it is the whole passage of several sentences"
+    return ""
 
 
 def _is_word(text: Text, language: str) -> bool:

@@ -42,15 +42,14 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
         goes_on = following != "" and "\n" not in passage[region.end :].partition(following)[0]
         if region.kind != "sentence" or states_nothing(sentence, following, goes_on):
             continue
-        missing = ""
-        if sentence in covered:
-            missing = ", ".join(f'"{shortened(term)}"' for term in terms.missing_in(sentence))
-            if not missing:
-                continue
-            missing += " of "
         quoted = shortened(sentence).replace('"', "'")
-        reason = f'no proposition says {missing}"{quoted}"'
-        findings.append(Finding("coverage", None, region.span, reason))
+        missing = f'"{quoted}"'
+        if sentence in covered:
+            missing_terms = [f'"{shortened(term)}"' for term in terms.missing_in(sentence)]
+            if not missing_terms:
+                continue
+            missing = f"{', '.join(missing_terms)} of {missing}"
+        findings.append(Finding("coverage", None, region.span, f"no proposition says {missing}"))
     return findings
 
 
@@ -63,24 +62,26 @@ def states_nothing(sentence: str, following: str, goes_on: bool = False) -> bool
         goes_on: Whether its line goes on with that, as in "1. **Budget.** It was ...".
     """
     shown = _TEMPLATE.sub("", sentence)
-    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))):
-        return True
     marked_words = searchable_text(shown).strip()
     words = _without_marker(marked_words)
-    is_item = words != marked_words
-    is_before_list = not is_item and LIST_MARKER.match(following) is not None
-    if _NOTHING.search(words) or (is_before_list and _BELOW.search(words)):
+    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))) or _NOTHING.search(words):
         return True
+    is_item = words != marked_words
     is_marked = _MARKED.fullmatch(_without_marker(sentence.strip())) is not None
     if (is_item or is_marked) and goes_on and _NAME_OF_ITEM.fullmatch(words):
         return True
-    return (is_before_list or is_marked) and not _SENTENCE_END.search(words)
+    is_sentence = _SENTENCE_END.search(words) is not None
+    if not is_item and LIST_MARKER.match(following):  # it introduces a list
+        return not is_sentence or _BELOW.search(words) is not None
+    return is_marked and not is_sentence
 
 
 def _without_marker(sentence: str) -> str:
     """Return a sentence without what marks it as an item, a clause ("2.1") or a question ("Q.")."""
     marker = LIST_MARKER.match(sentence) or _CLAUSE.match(sentence)
-    return sentence[marker.end() :] if marker else sentence
+    if marker:
+        return sentence[marker.end() :]
+    return sentence
 
 
 class _Terms:

@@ -50,9 +50,7 @@ def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
             return _NOT_THERE.format(number.name)
         counted = number.key.title()  # a month
     elif is_there or not number.is_plain:
-        other = _in_its_place(number, text, ground, sentences)
-        fault = f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
-        return fault if other else ""
+        return _misplaced(number, text, ground, sentences)
     else:
         is_there = ground.has_number(replace(number, unit=""))
     if is_there:
@@ -63,8 +61,8 @@ def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
     return f'"{number.shown}" is not in the passage'
 
 
-def _in_its_place(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
-    """Return the number that the source sentences have in place of a proposition's; "" if they agree."""
+def _misplaced(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
+    """Return what is wrong with a number if the source sentences have another in its place; else ""."""
     if not number.is_plain or ground.is_anywhere(number) or ground.has_in_thousands(number):
         return ""
     values = sentences.values_of(number.unit)
@@ -75,7 +73,8 @@ def _in_its_place(number: Number, text: Text, ground: Ground, sentences: Text) -
     for other in sentences.numbers:
         is_comparable = other.is_plain and not other.is_glued and other.counts == number.counts
         if is_comparable and not text.values_of() & other.values:
-            return other.shown
+            place = f'where it says this it has "{other.shown}"'
+            return f'"{number.shown}" is in the passage, but {place}'
     return ""
 
 
@@ -92,7 +91,9 @@ def _unknown_names(text: Text, ground: Ground) -> Iterator[str]:
 def shortened(text: str) -> str:
     """Return the beginning of a text, on one line."""
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    if len(line) <= _SHOWN:
+        return line
+    return f"{line[: _SHOWN - 1]}…"
 
 
 @cache

@@ -118,7 +118,9 @@ def _read(text: str, match: re.Match[str]) -> Number:
         is_year=is_year,
         whole=_value(match[0]) if _ROUGH.fullmatch(match[0]) else None,
     )
-    return number if number.unit not in _NO_UNITS else _with_name(number, text, end)
+    if number.unit in _NO_UNITS:
+        return _with_name(number, text, end)
+    return number
 
 
 def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
@@ -175,7 +177,9 @@ def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
     if unit and unit.lastgroup and not (is_year and unit.lastgroup == "date"):
         return unit.lastgroup
     thing = _THING.match(text, end)
-    return "" if is_year or not thing or thing[1] in STOP_WORDS else THING
+    if is_year or thing is None or thing[1] in STOP_WORDS:
+        return ""
+    return THING
 
 
 def _is_year(value: float) -> bool:

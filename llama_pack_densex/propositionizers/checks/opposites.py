@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 
 from llama_pack_densex.propositionizers.checks.numbers import DIGITS
 from llama_pack_densex.propositionizers.checks.texts import Ground, Text, occurs
@@ -27,12 +28,66 @@ def turned(text: Text, ground: Ground, sentences: Text) -> Iterator[str]:
     language = _LANGUAGES.get(ground.language)
     if language is None or text.plain in ground.plain:
         return
-    proposition, source, passage = (part.plain.lower() for part in (text, sentences, ground))
-    negations = language.negations(proposition)
-    yield from _opposites(language.signs(proposition), language.signs(source))
-    yield from _lost_bounds(proposition, source, language)
-    yield from _added(negations, language.negations(source), language.negations(passage))
-    yield from _dropped(proposition, negations, source, language.negations(source))
+    stated = _worded(text.plain.lower(), language)
+    source = _worded(sentences.plain.lower(), language)
+    passage = _worded(ground.plain.lower(), language)
+    yield from _opposites(stated.signs, source.signs)
+    yield from _lost_bounds(stated, source)
+    yield from _added(stated, source, passage)
+    yield from _dropped(stated, source)
+
+
+def _opposites(stated: Sequence[_Sign], source: Sequence[_Sign]) -> Iterator[str]:
+    for sign in stated:
+        on_scale = [other for other in source if other.scale == sign.scale]
+        beside = [other for other in on_scale if _any_in(sign.beside, " ".join(other.beside))]
+        # "in the east" and "in the west" of a sentence are about different things
+        agreeing = beside if sign.scale <= _LAST_OF_MANY else on_scale
+        if beside and sign.side not in {other.side for other in agreeing}:
+            yield f'where it says "{sign.word}", the passage says "{beside[0].word}"'
+
+
+def _lost_bounds(stated: _Wording, source: _Wording) -> Iterator[str]:
+    """Find numbers without the "at least" or "at most" that they have in the passage."""
+    bounded = " ".join(chain.from_iterable(sign.beside for sign in stated.bounds))
+    for sign in source.bounds:
+        number = "".join(filter(_is_number, sign.beside[:1]))
+        is_said = number and occurs(number, stated.text) and occurs(number, source.text) == 1
+        if is_said and not occurs(number, bounded):
+            yield f'it leaves out "{sign.word}" beside "{number}"'
+
+
+def _added(stated: _Wording, source: _Wording, passage: _Wording) -> Iterator[str]:
+    of_pronouns = {other.word for other in source.negations if not other.negated}  # "without them"
+    possible = stated.possible
+    kept = [other for other in passage.negations if other.is_certain or other.word not in possible]
+    reasons = _around(kept)
+    for negation in stated.certain:
+        is_of_pronoun = not negation.negated or negation.word in of_pronouns
+        if not is_of_pronoun and not _any_in(negation.negated, reasons):
+            yield f'it has "{negation.word}" beside "{negation.negated[0]}", unlike the passage'
+
+
+def _dropped(stated: _Wording, source: _Wording) -> Iterator[str]:
+    if stated.possible - source.possible:  # "only" may stand for "not except"
+        return
+    reasons = _around(stated.certain)
+    negations = [negation for negation in source.certain if negation.negated]
+    heads = Counter(negation.negated[0] for negation in negations)
+    for negation in negations:
+        head = negation.negated[0]
+        is_said = all(occurs(word, stated.text) for word in negation.negated)
+        is_always_negated = occurs(head, source.text) <= heads[head]
+        if is_said and is_always_negated and not _any_in(negation.negated, reasons):
+            yield f'it leaves out "{negation.word}" beside "{head}"'
+
+
+def _around(negations: Sequence[_Negation]) -> str:
+    return "\n".join(negation.around for negation in negations)
+
+
+def _any_in(words: Sequence[str], text: str) -> bool:
+    return any(occurs(word, text) for word in words)
 
 
 @dataclass(frozen=True)
@@ -69,65 +124,6 @@ class _Negation:
     around: str
 
 
-def _opposites(stated: Sequence[_Sign], source: Sequence[_Sign]) -> Iterator[str]:
-    for sign in stated:
-        on_scale = [other for other in source if other.scale == sign.scale]
-        beside = [other for other in on_scale if _any_in(sign.beside, " ".join(other.beside))]
-        # "in the east" and "in the west" of a sentence are about different things
-        agreeing = beside if sign.scale <= _LAST_OF_MANY else on_scale
-        if beside and sign.side not in {other.side for other in agreeing}:
-            yield f'where it says "{sign.word}", the passage says "{beside[0].word}"'
-
-
-def _lost_bounds(proposition: str, source: str, language: _Language) -> Iterator[str]:
-    """Find numbers without the "at least" or "at most" that they have in the passage."""
-    signs = language.signs(proposition)
-    bounded = " ".join(word for sign in signs if sign.scale == _BOUNDS for word in sign.beside)
-    for sign in language.signs(source):
-        number = sign.beside[0] if sign.beside else ""
-        is_said = _is_number(number) and occurs(number, proposition) and occurs(number, source) == 1
-        if sign.scale == _BOUNDS and is_said and not occurs(number, bounded):
-            yield f'it leaves out "{sign.word}" beside "{number}"'
-
-
-def _added(
-    stated: Sequence[_Negation], source: Sequence[_Negation], passage: Sequence[_Negation]
-) -> Iterator[str]:
-    kept = {other.word for other in stated if not other.is_certain}
-    of_pronouns = {other.word for other in source if not other.negated}  # "without them"
-    reasons = [other for other in passage if other.is_certain or other.word not in kept]
-    for negation in stated:
-        is_certain = negation.is_certain and negation.negated and negation.word not in of_pronouns
-        if is_certain and not any(_any_in(negation.negated, other.around) for other in reasons):
-            yield f'it has "{negation.word}" beside "{negation.negated[0]}", unlike the passage'
-
-
-def _dropped(
-    proposition: str, stated: Sequence[_Negation], source: str, negations: Sequence[_Negation]
-) -> Iterator[str]:
-    if _may_paraphrase(stated, negations):
-        return
-    reasons = " ".join(other.around for other in stated if other.is_certain)
-    certain = [other for other in negations if other.is_certain and other.negated]
-    heads = Counter(other.negated[0] for other in certain)
-    for negation in certain:
-        head = negation.negated[0]
-        is_said = all(occurs(word, proposition) for word in negation.negated)
-        is_always_negated = occurs(head, source) <= heads[head]
-        if is_said and is_always_negated and not _any_in(negation.negated, reasons):
-            yield f'it leaves out "{negation.word}" beside "{head}"'
-
-
-def _may_paraphrase(stated: Sequence[_Negation], source: Sequence[_Negation]) -> bool:
-    """Return whether a word may stand for a negation, as "only" for "not except"."""
-    of_source = {other.word for other in source if not other.is_certain}
-    return any(not other.is_certain and other.word not in of_source for other in stated)
-
-
-def _any_in(words: Sequence[str], text: str) -> bool:
-    return any(occurs(word, text) for word in words)
-
-
 class _Language:
     """The words of a language that negate or have an opposite.
 
@@ -157,46 +153,80 @@ class _Language:
             sides[scale, 1] = upper.replace(", ", "|")
             sides[scale, 0] = lower.replace(", ", "|")
         # all in one pattern without groups, since that is searched five times as fast
-        self._opposites = re.compile(form.format("|".join(sides.values())))
-        self._sides = {place: re.compile(form.format(side)) for place, side in sides.items()}
-        self._negations = re.compile(negations)
-        self._border = re.compile(border)
-        self._before, self._after = _AROUND[is_before]
-        self._is_before = is_before
-        self.signs = lru_cache(maxsize=256)(self._signs)
-        self.negations = lru_cache(maxsize=256)(self._find_negations)
+        self.opposites = re.compile(form.format("|".join(sides.values())))
+        self.sides = {place: re.compile(form.format(side)) for place, side in sides.items()}
+        self.negations = re.compile(negations)
+        self.border = re.compile(border)
+        self.is_before = is_before
 
-    def _signs(self, text: str) -> list[_Sign]:
-        signs = []
-        for match in self._opposites.finditer(text):
-            places = self._sides.items()
-            scale, side = next(at for at, word in places if word.match(text, match.start()))
-            before, after = self._clause(text, match)
-            is_behind = self._is_before == match[0].startswith("or ")  # "18 or older", 18歳以上
-            numbers = [*filter(_is_number, before[-2:] if is_behind else after[:1])]
-            other_words = [w for w in (*before[-1:], *after[:1]) if not _is_number(w)]
-            beside = tuple(numbers or other_words)
-            signs.append(_Sign(match[0], scale, side, beside))
-        return signs
 
-    def _find_negations(self, text: str) -> list[_Negation]:
-        negations = []
-        for match in self._negations.finditer(text):
-            if match.lastgroup != "idiom":
-                before, after = self._clause(text, match)
-                negated = after[:2] if self._is_before else before[:-3:-1]
-                start = max(0, match.start() - self._before)
-                around = text[start : match.end() + self._after]
-                is_certain = match.lastgroup == "certain"
-                negations.append(_Negation(match[0], is_certain, tuple(negated), around))
-        return negations
+class _Wording:
+    """A text with its words that negate or have an opposite.
 
-    def _clause(self, text: str, match: re.Match[str]) -> tuple[list[str], list[str]]:
+    Args:
+        text: The text in lower case.
+        language: Its language.
+    """
+
+    def __init__(self, text: str, language: _Language) -> None:
+        self.text = text
+        self._language = language
+
+    @cached_property
+    def signs(self) -> list[_Sign]:
+        """Its words that have an opposite."""
+        return [*map(self._sign, self._language.opposites.finditer(self.text))]
+
+    @cached_property
+    def bounds(self) -> list[_Sign]:
+        """Those of them that say "at least" or "at most"."""
+        return [sign for sign in self.signs if sign.scale == _BOUNDS]
+
+    @cached_property
+    def negations(self) -> list[_Negation]:
+        """Its words that negate, or may do so."""
+        matches = self._language.negations.finditer(self.text)
+        return [self._negation(match) for match in matches if match.lastgroup != "idiom"]
+
+    @cached_property
+    def certain(self) -> list[_Negation]:
+        """Those of them that negate."""
+        return [negation for negation in self.negations if negation.is_certain]
+
+    @cached_property
+    def possible(self) -> set[str]:
+        """The words of the others."""
+        return {negation.word for negation in self.negations if not negation.is_certain}
+
+    def _sign(self, match: re.Match[str]) -> _Sign:
+        places = self._language.sides.items()
+        scale, side = next(at for at, word in places if word.match(self.text, match.start()))
+        before, after = self._clause(match)
+        # "18 or older", 18歳以上
+        is_behind = self._language.is_before == match[0].startswith("or ")
+        numbers = [*filter(_is_number, before[-2:] if is_behind else after[:1])]
+        other_words = [w for w in (*before[-1:], *after[:1]) if not _is_number(w)]
+        return _Sign(match[0], scale, side, tuple(numbers or other_words))
+
+    def _negation(self, match: re.Match[str]) -> _Negation:
+        is_before = self._language.is_before
+        before, after = self._clause(match)
+        negated = after[:2] if is_before else before[:-3:-1]
+        shown_before, shown_after = _SHOWN_AROUND[is_before]
+        start = max(0, match.start() - shown_before)
+        around = self.text[start : match.end() + shown_after]
+        return _Negation(match[0], match.lastgroup == "certain", tuple(negated), around)
+
+    def _clause(self, match: re.Match[str]) -> tuple[list[str], list[str]]:
         """Return the words before and after a match in its clause."""
+        border = self._language.border
         start = max(0, match.start() - _LONGEST_CLAUSE)
-        before = self._border.split(text[start : match.start()])[-1]
-        after = self._border.split(text[match.end() : match.end() + _LONGEST_CLAUSE])[0]
+        before = border.split(self.text[start : match.start()])[-1]
+        after = border.split(self.text[match.end() : match.end() + _LONGEST_CLAUSE])[0]
         return _content(before), _content(after)
+
+
+_worded = lru_cache(maxsize=256)(_Wording)  # many propositions share a source sentence
 
 
 def _is_number(word: str) -> bool:
@@ -209,7 +239,7 @@ def _content(text: str) -> list[str]:
 
 _LONGEST_CLAUSE = 60  # characters
 # characters before and after a negation that may say what it negates, by whether it precedes that
-_AROUND = {True: (60, 70), False: (22, 14)}
+_SHOWN_AROUND = {True: (60, 70), False: (22, 14)}
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[a-zß-ɏ]+|[ァ-ヺー]+|[々〆〇㐀-䶿一-鿿]+")
 _SMALL = STOP_WORDS | {"also", "yet", "longer", "ever", "even", "able"}
 _BOUNDS = 0  # the first line of each table of opposites

@@ -39,7 +39,9 @@ def _unresolved_ja(text: str, title: str) -> str:
     if title and title in text:
         return ""
     owned = _SOMEONES_JA.match(text)
-    return f'it does not say whose "{owned[1]}" is meant' if owned else ""
+    if owned is None:
+        return ""
+    return f'it does not say whose "{owned[1]}" is meant'
 
 
 _UNCLEAR = 'nothing in it says what "{}" stands for'
