@@ -1,11 +1,30 @@
-"""Converts the charts and diagrams (SmartArt) of Office files to HTML, from their XML."""
+"""What Word files and slides have in common: charts and diagrams (SmartArt), and alternatives."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import date, timedelta
 from html import escape
 from typing import Any
+
+
+def choose_alternatives(root: Any, in_order: Callable[[Any], Iterable[Any]]) -> None:
+    """Unwrap one of several alternatives: the first that has text, or else the first.
+
+    Args:
+        root: What to search for alternatives, which are a few choices and a fallback.
+        in_order: Puts the preferred alternative first: `list`, or `reversed` for the fallback.
+    """
+    for alternatives in [*root.iter("{*}AlternateContent")]:
+        for part in max(in_order(alternatives), key=has_text, default=()):
+            alternatives.addprevious(part)
+        alternatives.getparent().remove(alternatives)
+
+
+def has_text(element: Any) -> bool:
+    """Return whether an element has text that is not white space."""
+    return bool("".join(element.itertext("{*}t")).strip())
 
 
 def chart_html(chart: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,20 @@ from llama_pack_densex.text.tokens import on_one_line
 
 _LARGEST_RECORD = 800  # characters; a larger object is divided
 _LONGEST_HEADING = 80  # characters
+_JSON = json.JSONDecoder(parse_float=str, parse_int=str)
 
 
 def read_json(file: Path) -> Iterator[Part]:
     """Yield the objects of JSON, or of one JSON value a line, as records; text that is neither as it is."""
     text = decode_file(file).removeprefix("\ufeff")
-    try:
-        yield _as_records(json.loads(text, parse_float=str, parse_int=str))
-    except ValueError:
+    with suppress(ValueError):
+        yield _as_records(_JSON.decode(text))
+        return
+    with suppress(ValueError):
         lines = filter(str.strip, text.split("\n"))
-        try:
-            yield _as_records([json.loads(line, parse_float=str, parse_int=str) for line in lines])
-        except ValueError:
-            yield Part(text)
+        yield _as_records([*map(_JSON.decode, lines)])
+        return
+    yield Part(text)
 
 
 # without libyaml, a megabyte takes a minute
@@ -61,22 +63,28 @@ def _as_records(value: Any) -> Part:
 
 def _blocks(value: Any, level: int) -> Iterator[str]:
     """Yield a small object as a record; of others, what is in them, below its names as headings."""
-    if _is_record(value):
-        if value:
-            yield record(_pairs(value))
-        return
-    if isinstance(value, list):
-        are_whole = len(value) == 1 or all(map(_is_record, value))
-        parts = [("" if are_whole else next(_pairs(item), ("", ""))[1], item) for item in value]
-    else:
-        parts = [(name, part) for name, part in value.items() if _is_nested(part)]
-        yield from _blocks(
-            {name: part for name, part in value.items() if not _is_nested(part)}, level
-        )
-    for name, part in parts:
-        if name:
-            yield f"{'#' * min(level, 6)} {on_one_line(name)[:_LONGEST_HEADING]}"
-        yield from _blocks(part, level + bool(name))
+    if not _is_record(value):
+        for name, part in _parts(value):
+            if name:
+                yield f"{'#' * min(level, 6)} {on_one_line(name)[:_LONGEST_HEADING]}"
+            yield from _blocks(part, level + bool(name))
+    elif value:
+        yield record(_pairs(value))
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """Return the names and values in an object, of which small ones are one part; or the items of a list."""
+    if isinstance(value, dict):
+        nested = {name: part for name, part in value.items() if _is_nested(part)}
+        flat = {name: part for name, part in value.items() if name not in nested}
+        return [("", flat), *nested.items()]
+    if len(value) == 1 or all(map(_is_record, value)):
+        return [("", item) for item in value]
+    return [(_first_text(item), item) for item in value]
+
+
+def _first_text(value: Any) -> str:
+    return next((text for _, text in _pairs(value)), "")
 
 
 def _is_nested(value: Any) -> bool:
@@ -85,8 +93,10 @@ def _is_nested(value: Any) -> bool:
 
 def _is_record(value: Any) -> bool:
     """Return whether a value is read as a whole: it is flat, or small and has no list of several objects."""
+    if not _is_nested(value):
+        return True
     inner = [*value.values()] if isinstance(value, dict) else value
-    if not _is_nested(value) or not any(map(_is_nested, inner)):
+    if not any(map(_is_nested, inner)):
         return True
     if isinstance(value, list) and len(value) > 1:
         return False
@@ -101,13 +111,15 @@ def _pairs(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list) and any(map(_is_nested, value)):
         for part in value:
             yield from _pairs(part, name)
-    elif isinstance(value, list):
-        yield on_one_line(name), ", ".join(map(_text, value))
     else:
         yield on_one_line(name), _text(value)
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
     if isinstance(value, bool):
         return json.dumps(value)
-    return "" if value is None else on_one_line(str(value))
+    if value is None:
+        return ""
+    return on_one_line(str(value))

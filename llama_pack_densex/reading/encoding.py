@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from charset_normalizer import from_bytes
 
-from llama_pack_densex.reading.files import UnreadableFileError
+from llama_pack_densex.reading.files import UnreadableFileError, by_suffix
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -78,16 +78,23 @@ def _decode(data: bytes, declared: str | None, favours_japanese: bool = False) -
     if data.startswith(_UTF_16):
         return None
     text = data.decode("utf-8", "replace")
-    return Decoded(text) if _is_nearly_whole(text) else _likeliest(data, favours_japanese)
+    if _is_nearly_whole(text):
+        return Decoded(text)
+    return _likeliest(data, favours_japanese)
 
 
-def _named_encodings(data: bytes, declared: str | None) -> list[str]:
-    """Return the encodings to try first: by byte order mark or escapes, UTF-8, and the declared one."""
-    if data.startswith(_UTF_16):
-        return ["utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"]
-    escaped = ["iso2022_jp_ext"] if b"\x1b$" in data else []
-    named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
-    return [*escaped, "utf-8-sig", *named]
+def _named_encodings(data: bytes, declared: str | None) -> Iterator[str]:
+    """Yield the encodings to try first: by byte order mark or escapes, UTF-8, and the declared one."""
+    if data.startswith(codecs.BOM_UTF32_LE):
+        yield "utf-32"
+    elif data.startswith(_UTF_16):
+        yield "utf-16"
+    else:
+        if b"\x1b$" in data:
+            yield "iso2022_jp_ext"
+        yield "utf-8-sig"
+        if declared:
+            yield _WHATWG.get(declared.strip().lower(), declared)
 
 
 def _is_nearly_whole(text: str) -> bool:
@@ -105,8 +112,9 @@ def _likeliest(data: bytes, favours_japanese: bool) -> Decoded | None:
     is_long = sum(byte > 127 for byte in sample) >= _LONG
     if is_long and encoding in _OF_SINGLE_BYTES:
         return _most_coherent(data, least=0.1) or Decoded(data.decode(encoding, "replace"))
-    is_guess = any(other_bits - bits < _SURE for other_bits, _ in less_likely[:1])
-    return Decoded(data.decode(encoding, "replace"), encoding if is_guess else "")
+    text = data.decode(encoding, "replace")
+    is_guess = less_likely and less_likely[0][0] - bits < _SURE
+    return Decoded(text, encoding if is_guess else "")
 
 
 def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]:
@@ -281,9 +289,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def _not_text(file: Path) -> UnreadableFileError:
-    suffix = file.suffix.lower()
-    formats = (name for suffixes, name in _CONVERSIONS.items() if suffix in suffixes.split())
-    target = next(formats, "")
+    target = by_suffix(_CONVERSIONS).get(file.suffix.lower())
     if target:
         command = f"soffice --headless --convert-to {target} {shlex.quote(file.name)}"
         return UnreadableFileError(file, f"is not text: convert it with LibreOffice: {command}")
@@ -303,7 +309,8 @@ def decode_file(file: Path, data: bytes | None = None, declared: str | None = No
     Raises:
         UnreadableFileError: The file is binary, or its encoding is unknown.
     """
-    data = read_bytes(file) if data is None else data
+    if data is None:
+        data = read_bytes(file)
     decoded = _decode(data, declared)
     if decoded and decoded.guessed:
         decoded = _decode(data, declared, favours_japanese=_is_among_japanese(file))
@@ -337,19 +344,21 @@ def _is_among_japanese(file: Path) -> bool:
 
 def _texts_beside(file: Path) -> Iterator[str]:
     """Yield the names of the other files in a folder, and the beginnings of those that are text."""
-    try:
-        beside = [path for path in sorted(file.parent.iterdir())[:_MOST_BESIDE] if path != file]
-    except OSError:
-        return
-    for path in beside:
-        yield path.name
-        try:
-            if not path.is_file():  # reading a pipe would block
-                continue
-            with path.open("rb") as opened:
+    with suppress(OSError):
+        for path in sorted(file.parent.iterdir())[:_MOST_BESIDE]:
+            if path != file:
+                yield path.name
+                yield _beginning(path)
+
+
+def _beginning(file: Path) -> str:
+    """Return the beginning of a file; empty if it is not text, or only a guess at it."""
+    data = b""
+    with suppress(OSError):
+        if file.is_file():  # reading a pipe would block
+            with file.open("rb") as opened:
                 data = opened.read(_BINARY)
-        except OSError:
-            continue
-        decoded = None if b"\0" in data else _decode(data, None)
-        if decoded and not decoded.guessed:
-            yield decoded.text
+    decoded = None if b"\0" in data else _decode(data, None)
+    if decoded is None or decoded.guessed:
+        return ""
+    return decoded.text

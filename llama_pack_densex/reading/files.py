@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from io import BytesIO
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zipfile import ZipFile
 
 from pygments.lexers import find_lexer_class_for_filename
@@ -85,6 +85,14 @@ def packed(contents: Mapping[str, bytes]) -> BytesIO:
     return archive
 
 
+_Value = TypeVar("_Value")
+
+
+def by_suffix(table: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return a table of suffixes, given one whose keys are several of them."""
+    return {suffix: value for suffixes, value in table.items() for suffix in suffixes.split()}
+
+
 # Titles that programs make up, such as the name of the file, or a number.
 _NO_TITLE = re.compile(
     r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定|\((?:anonymous|unspecified|untitled|none)\)$"
@@ -95,7 +103,9 @@ _NO_TITLE = re.compile(
 def titled(title: str) -> dict[str, str]:
     """Return a document's title as metadata; nothing for one that a program made up, such as a file name."""
     title = title.strip()
-    return {"title": title} if title and not _NO_TITLE.search(title) else {}
+    if not title or _NO_TITLE.search(title):
+        return {}
+    return {"title": title}
 
 
 class FoundFiles(NamedTuple):
@@ -162,7 +172,7 @@ def find_files(
                 roots.setdefault(file, root)
             elif not _LEFT_BESIDE.fullmatch(file.name):
                 other_kinds.append(file)
-    other_kinds = list(itertools.filterfalse(roots.__contains__, other_kinds))
+    other_kinds = [file for file in other_kinds if file not in roots]
     return FoundFiles(_document_ids(roots, indexed), unreadable, other_kinds)
 
 

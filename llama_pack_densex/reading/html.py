@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ from bs4.element import NavigableString, PreformattedString, Tag
 
 from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_markdown
+from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, runs, to_markdown
 from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line, words
 
@@ -40,11 +41,9 @@ _DROPPED = f"""
     [style*="display:none" i]:not({_PANEL}), [style*="display: none" i]:not({_PANEL}, :has(> math))
 """
 # the classes of notes and warnings in the pages of documentation tools, GitHub, Bootstrap and Confluence
-_BOXES = frozenset(
-    words(
-        "admonition admonitionblock theme-admonition custom-block markdown-alert alert note tip hint info"
-        " important caution warning danger callout starlight-aside confluence-information-macro"
-    )
+_BOXES = words(
+    "admonition admonitionblock theme-admonition custom-block markdown-alert alert note tip hint info"
+    " important caution warning danger callout starlight-aside confluence-information-macro"
 )
 _BLOCKS = sorted(
     words(
@@ -129,10 +128,14 @@ def html_to_text(html: str) -> tuple[str, str]:
         tag.replace_with(_BREAK)
     for around in soup.find_all(_LISTS):
         _mark_items(around)
-    for tag in soup.find_all(_BLOCKS):
-        tag.insert(0, _END)
-        tag.append(_END)
+    _mark_blocks(soup)
     return title, _joined(soup.get_text())
+
+
+def _mark_blocks(tag: Tag) -> None:
+    for block in tag.find_all(_BLOCKS):
+        block.insert(0, _END)
+        block.append(_END)
 
 
 def _flatten_deepest(soup: Tag) -> None:
@@ -207,11 +210,9 @@ def _is_above_text(title: Tag, box: Tag) -> bool:
 
 
 def _is_title(tag: Tag) -> bool:
-    classes = str(tag.get("class"))
-    return (
-        tag.name in [*_HEADINGS, "th"]
-        or re.search("title|heading|label", classes, re.I) is not None
-    )
+    classes = str(tag.get("class")).lower()
+    has_class = any(word in classes for word in ("title", "heading", "label"))
+    return has_class or tag.name in [*_HEADINGS, "th"]
 
 
 def _mark_box(box: Tag, kind: str, title: Tag) -> None:
@@ -270,7 +271,7 @@ def _write_inline(soup: Tag) -> None:
             link.insert_before(" ")
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
-    for tag in soup.find_all(["msup", "mfrac"]):
+    for tag in soup.find_all([*_FORMULAS]):
         _write_formula(tag)
     for tag in soup.select(_STRUCK):
         _strike(tag)
@@ -304,16 +305,22 @@ def _write_superscript(tag: Tag) -> None:
     text = tag.get_text()
     preceding = tag.find_previous(string=True) or ""
     is_alone = not (tag.previous_sibling or tag.next_sibling)
-    is_note = tag.a or is_alone or _WORD_END.search(preceding)
-    if re.fullmatch(r"[-−]?\d+", text) and (is_note or preceding[-1:].isdecimal()):
-        tag.string = f"[{text}]" if is_note else f"^{text}"
+    if not re.fullmatch(r"[-−]?\d+", text):
+        return
+    if tag.a or is_alone or _WORD_END.search(preceding):
+        tag.string = f"[{text}]"
+    elif preceding[-1:].isdecimal():
+        tag.string = f"^{text}"
+
+
+_FORMULAS = {"msup": "^", "mfrac": "/"}
 
 
 def _write_formula(tag: Tag) -> None:
     """Separate a power or a denominator from the digits before it by "^" or "/"."""
     parts = tag.find_all(True, recursive=False)
     if len(parts) == 2:
-        parts[1].insert(0, "^" if tag.name == "msup" else "/")
+        parts[1].insert(0, _FORMULAS[tag.name])
 
 
 def _strike(tag: Tag) -> None:
@@ -344,9 +351,7 @@ def _code(tag: Tag) -> str:
     """Return code in a fence; nothing for a column of line numbers."""
     for line_break in tag.find_all("br"):
         line_break.replace_with("\n")
-    for line in tag.find_all(_BLOCKS):
-        line.insert(0, _END)
-        line.append(_END)
+    _mark_blocks(tag)
     code = re.sub(f"\n?{_END}+", "\n", tag.get_text()).strip("\r\n")
     numbers = map(str, range(1, code.count("\n") + 2))
     if not code.strip() or (tag.find_parent("td") and code.split() == [*numbers]):
@@ -370,25 +375,29 @@ def _is_bold(tag: Tag) -> bool:
 
 def _put_terms_before_definitions(soup: Tag) -> None:
     """Begin definitions (except lists) with their terms, since neither can be understood alone."""
-    groups: dict[int, tuple[list[Tag], list[Tag]]] = {}  # the last group of each list
+    tags_by_list: defaultdict[int, list[Tag]] = defaultdict(list)
     for tag in soup.find_all(["dt", "dd"]):
-        around = id(tag.find_parent("dl"))
-        terms, definitions = groups.setdefault(around, ([], []))
-        if tag.name == "dt" and definitions:
-            _define(terms, definitions)
-            terms, definitions = groups[around] = ([], [])
-        (terms if tag.name == "dt" else definitions).append(tag)
-    for terms, definitions in groups.values():
-        _define(terms, definitions)
+        tags_by_list[id(tag.find_parent("dl"))].append(tag)
+    for tags in tags_by_list.values():
+        for group in runs(tags, _has_same_terms):
+            _define(group)
 
 
-def _define(terms: Sequence[Tag], definitions: Sequence[Tag]) -> None:
+def _has_same_terms(group: Sequence[Tag], tag: Tag) -> bool:
+    return tag.name == "dd" or group[-1].name == "dt"
+
+
+def _define(group: Sequence[Tag]) -> None:
+    terms = [tag for tag in group if tag.name == "dt"]
+    definitions = [tag for tag in group if tag.name == "dd"]
     name = ", ".join(filter(None, (on_one_line(term.get_text()) for term in terms)))
     texts = [tag.find(string=_TEXT) for tag in definitions if not tag.find(_LISTS)]
     if not name or not any(texts):
         return
+    if not name.endswith(("?", "？", ":", "：")):
+        name += ":"
     for text in filter(None, texts):
-        text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
+        text.insert_before(f"{name} ")
     if len(texts) == len(definitions):
         for term in terms:
             term.extract()
@@ -401,21 +410,27 @@ def _mark_items(around: Tag) -> None:
     number = _number(around, "start", 1)
     for place, item in enumerate(around.find_all("li", recursive=False)):
         number = _number(item, "value", number)
-        is_numbered = around.name == "ol" and not item.has_attr(LABELLED)
-        mark = f"{indent}{number}." if is_numbered else f"{indent}-"
+        mark = f"{indent}- "
+        if around.name == "ol" and not item.has_attr(LABELLED):
+            mark = f"{indent}{number}. "
+        column = min(len(mark), _DEEPEST_INDENT)
         text = item.find(string=_TEXT)
-        # an item may only hold another list
-        is_empty = text is not None and text.find_parent("li") is not item
-        item[_COLUMN] = str(len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT))
-        apart = "" if place or number == 1 else _APART
-        item.insert(0, f"{_END}{apart}{mark} {_ITEM}")
+        if text and text.find_parent("li") is not item:  # the item only holds another list
+            column = len(indent)
+        item[_COLUMN] = str(column)
+        if place == 0 and number != 1:
+            mark = _APART + mark
+        item.insert(0, f"{_END}{mark}{_ITEM}")
         item.append(f"{_END}{_ITEM}")
         number += 1
 
 
 def _number(tag: Tag | None, attribute: str, otherwise: int) -> int:
-    value = str(tag.get(attribute, "")) if tag else ""
+    value = str(tag.get(attribute)) if tag else ""
     return int(value) if value.isdecimal() else otherwise
+
+
+_ITEM_MARK = re.compile(r" *(?:-|\d+\.) ")
 
 
 def _joined(text: str) -> str:
@@ -423,11 +438,11 @@ def _joined(text: str) -> str:
     joined: list[str] = []
     last_line = ""
     for block in _indented(text.split(_END)):
-        are_items = all(re.match(r" *(?:-|\d+\.) ", line) for line in (last_line, block))
-        block = block.removeprefix(_APART)
-        joined += ["\n" if are_items else "\n\n", block]
-        last_line = block.rsplit("\n", 1)[-1]
-    return "".join([*joined[1:], "\n"]) if joined else ""
+        if not _ITEM_MARK.match(block) or not _ITEM_MARK.match(last_line):
+            joined.append("")
+        joined.append(block.removeprefix(_APART))
+        last_line = joined[-1].rsplit("\n", 1)[-1]
+    return "\n".join([*joined, ""])[1:]
 
 
 def _indented(parts: list[str]) -> Iterator[str]:
@@ -457,7 +472,7 @@ def _table(table: Tag) -> str | None:
     """
     if _READY in table.get_text():
         return None
-    grid = lay_out(map(_cells, table.find_all("tr")))
+    grid = lay_out(map(_cell, row.find_all(["td", "th"])) for row in table.find_all("tr"))
     if _is_within_data(table):
         rows = (": ".join(cell.text for cell in cells_of(row)) for row in grid)
         table.replace_with(" ", "; ".join(rows))
@@ -465,8 +480,8 @@ def _table(table: Tag) -> str | None:
     least_rows = 1 if table.th else 2
     if len(grid) < least_rows or len(grid[0]) < 2 or _has_long_cell(grid):
         return None
-    caption = on_one_line(table.caption.get_text()) if table.caption else ""
-    return "\n\n".join(filter(None, [caption, to_markdown(grid)]))
+    caption = table.caption.get_text() if table.caption else ""
+    return to_markdown(grid, caption)
 
 
 def _has_long_cell(grid: Grid) -> bool:
@@ -480,10 +495,9 @@ def _is_within_data(table: Tag) -> bool:
     return any(cell.find_parent("table") is around for cell in around.find_all("th"))
 
 
-def _cells(row: Tag) -> Iterator[tuple[Cell, int, int]]:
-    for tag in row.find_all(["td", "th"]):
-        cell = Cell(_flat(tag), tag.name == "th" or _is_bold(tag))
-        yield cell, _span(tag, "rowspan"), _span(tag, "colspan")
+def _cell(tag: Tag) -> Cell:
+    is_name = tag.name == "th" or _is_bold(tag)
+    return Cell(_flat(tag), is_name, _span(tag, "rowspan"), _span(tag, "colspan"))
 
 
 def _span(cell: Tag, attribute: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from llama_pack_densex.reading.files import Part
+from llama_pack_densex.reading.files import Part, by_suffix
 from llama_pack_densex.reading.plain import read_text
 from llama_pack_densex.reading.written_tables import asciidoc_table, wiki_table
 
@@ -111,14 +111,11 @@ _NOTATIONS = {
         lambda table: wiki_table(table["table"]),
     ),
 }
-_NOTATION_OF = {
-    ending: notation for endings, notation in _NOTATIONS.items() for ending in endings.split()
-}
 
 
 def read_notation(file: Path) -> Iterator[Part]:
     """Yield a text as Markdown, from the notation of its file's suffix."""
-    notation = _NOTATION_OF[file.suffix.lower()]
+    notation = by_suffix(_NOTATIONS)[file.suffix.lower()]
     for part in read_text(file):
         yield part._replace(text=_to_markdown(part.text, notation))
 

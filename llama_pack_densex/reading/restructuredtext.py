@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent, indent
 
 from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.plain import read_text
-from llama_pack_densex.reading.tables import pipe_table
+from llama_pack_densex.reading.tables import Texts, column_names, pipe_table
+from llama_pack_densex.reading.written_tables import separated_rows
 from llama_pack_densex.text.sentences import WIDE
 from llama_pack_densex.text.tokens import on_one_line, words
 
@@ -70,6 +70,7 @@ _IN_LINES = {
     r"(?m)^( *)#\. ": r"\g<1>1. ",
     r"\\ ": "",
     r"(?m)^( *):(\w[\w ,*.-]*): +(?=\S)": r"\1- \2: ",
+    r"\n{3,}": "\n\n",
 }
 
 _Match = re.Match[str]
@@ -87,7 +88,6 @@ def _to_markdown(text: str) -> str:
     parts = _FENCED.split(_BLOCK.sub(_block, "\n".join([*lines, ""])))  # text and code alternate
     for pattern, replacement in _IN_LINES.items():
         parts[::2] = [re.sub(pattern, replacement, part) for part in parts[::2]]
-    parts[::2] = [re.sub(r"\n{3,}", "\n\n", part) for part in parts[::2]]
     return "".join(parts).lstrip("\n")
 
 
@@ -102,9 +102,12 @@ def _block(block: _Match) -> str:
         text = _directive(block)
     elif block["term"]:
         text = _defined(block["term"], _inner(block["body"]))
+    elif block["body"]:
+        text = _fence(block["body"])
+        if block["lead"]:
+            text = f"{block['lead']}:\n\n{text}"
     else:
-        lead = f"{block['lead']}:\n\n" if block["lead"] else ""
-        text = lead + _fence(block["body"]) if block["body"] else block[0]
+        return block[0]
     between = "\n" if block["term"] else ""  # another definition may follow
     return indent(f"{text.strip()}\n", block["indent"]) + between
 
@@ -126,16 +129,18 @@ def _fence(code: str, language: str = "") -> str:
 
 
 def _defined(term: str, definition: str) -> str:
-    is_text = definition[:1].isalnum()
-    return f"{term}\n: {definition}" if is_text else f"{term}\n\n{definition}"
+    if definition[:1].isalnum():
+        return f"{term}\n: {definition}"
+    return f"{term}\n\n{definition}"
 
 
 def _described(signature: str, description: str) -> str:
     """Return a signature with its description as `<details>`, which mark where the description ends."""
-    if not signature or not description:
-        return f"`{signature}`" if signature else description
-    title = f"<summary>`{signature}`</summary>"
-    return f"<details>\n{title}\n\n{description}\n\n</details>"
+    if not signature:
+        return description
+    if not description:
+        return f"`{signature}`"
+    return f"<details>\n<summary>`{signature}`</summary>\n\n{description}\n\n</details>"
 
 
 def _directive(block: _Match) -> str:
@@ -147,29 +152,28 @@ def _directive(block: _Match) -> str:
     if name in _WITHOUT_TEXT:
         return ""
     if name in _CODE:
-        code = f"{head}\n\n{body}" if head or body else argument
-        return _fence(code, "" if code == argument else argument)
+        if head or body:
+            return _fence(f"{head}\n\n{body}", argument)
+        return _fence(argument)
     if name in _TABLES:
-        table = _table(name, options, head + body)
-        return "\n\n".join(filter(None, [argument, table]))
+        return f"{argument}\n\n{_table(name, options, head + body)}"
     return _text_directive(name, argument, head, body)
 
 
 def _text_directive(name: str, argument: str, head: str, body: str) -> str:
     """Return a box, a version change, a title, or the description of a function or an option."""
+    if name in _BOXES:
+        text = _inner(f"{argument}\n{head}\n\n{body}")
+        return f"{_BOXES[name]}: {text}" if text[:1].isalnum() else text
+    if name in _TITLED:
+        return _inner(f"**{argument}**\n\n{head}\n\n{body}")
     if name in _OF_VERSIONS:
-        version, _, change = argument.partition(" ")
-        change = on_one_line(f"{change} {head}")
-        head = ""
-        argument = f"{_OF_VERSIONS[name]} {version}{': ' if change else ''}{change}"
-    elif name in _TITLED:
-        argument = f"**{argument}**\n"
-    elif name not in _BOXES:
-        signature = "" if name == "figure" else on_one_line(f"{argument} {head}")
-        return _described(signature, _inner(body))
-    text = _inner(f"{argument}\n{head}\n\n{body}")
-    label = _BOXES.get(name)
-    return f"{label}: {text}" if label and text[:1].isalnum() else text
+        version, _, change = f"{argument} {head}".partition(" ")
+        text = f"{_OF_VERSIONS[name]} {version}: {on_one_line(change)}".removesuffix(": ")
+        return _inner(f"{text}\n\n{body}")
+    if name == "figure":
+        return _inner(body)
+    return _described(on_one_line(f"{argument} {head}"), _inner(body))
 
 
 # Tables
@@ -178,65 +182,57 @@ def _text_directive(name: str, argument: str, head: str, body: str) -> str:
 def _table(name: str, options: dict[str, str], body: str) -> str:
     if name == "table":
         return _inner(body)
-    rows = [*(_listed_rows(body) if name == "list-table" else _separated_rows(body, options))]
-    names = [*_separated_rows(options.get("header", ""), options)]
-    depth = options.get("header-rows", "")
-    header = names + rows[: int(depth) if depth.isdecimal() else 0]
-    return _markdown_table(header, rows[len(header) - len(names) :])
+    if name == "list-table":
+        names: Texts = []
+        rows = _listed_rows(body)
+    else:
+        delimiter_name = options.get("delim", ",")
+        delimiter = _DELIMITERS.get(delimiter_name, delimiter_name)[:1] or ","
+        names = separated_rows(options.get("header", ""), delimiter)
+        rows = separated_rows(body, delimiter)
+    header_rows = options.get("header-rows", "")
+    depth = int(header_rows) if header_rows.isdecimal() else 0
+    return _markdown_table(names + rows[:depth], rows[depth:])
 
 
-def _markdown_table(header: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_table(header: Texts, rows: Texts) -> str:
     """Return a pipe table; the names of its columns are empty if it has no header."""
-    width = max(map(len, rows), default=0)
-    columns = [*zip_longest(*header, fillvalue="")] or [()] * width
-    names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
-    return pipe_table(names, rows) if rows else ""
+    if not rows:
+        return ""
+    names = column_names(header) or [""] * max(map(len, rows))
+    return pipe_table(names, rows)
 
 
-_CELL = re.compile(r"([*+-]| )( +)[-*+](?: +(.*))?")
+_FIRST_CELL = re.compile(r"(?m)^[*+-]( +)[*+-](?= |$)")
 
 
-def _listed_rows(body: str) -> Iterator[list[str]]:
-    """Yield the rows of a table that is written as a list of lists."""
-    row: list[str] = []
-    column = 0
-    for line in body.strip("\n").splitlines():
-        cell = _CELL.fullmatch(line)
-        column = column or (cell.end(2) if cell else 0)
-        if not cell or cell.end(2) != column:
-            row[-1:] = [on_one_line(f"{''.join(row[-1:])} {line}")]
-            continue
-        if cell[1].strip() and row:
-            yield row
-            row = []
-        row.append((cell[3] or "").strip())
-    yield row
-
-
-def _separated_rows(text: str, options: dict[str, str]) -> Iterator[list[str]]:
-    name = options.get("delim", ",")
-    delimiter = _DELIMITERS.get(name, name)[:1] or ","
-    for row in csv.reader(text.splitlines(True), delimiter=delimiter, skipinitialspace=True):
-        if row:
-            yield [*map(on_one_line, row)]
+def _listed_rows(body: str) -> Texts:
+    """Return the rows of a table that is written as a list of lists."""
+    first_cell = _FIRST_CELL.search(body)
+    if first_cell is None:
+        return [[on_one_line(body)]]
+    cell_start = rf"(?m)^([*+-]| ){first_cell[1]}[*+-](?: +|$)"
+    text_above, *parts = re.split(cell_start, body.strip())
+    rows = [[text_above]]
+    for row_mark, text in zip(parts[::2], parts[1::2], strict=True):
+        if row_mark != " ":
+            rows.append([])
+        rows[-1].append(text)
+    return [[*map(on_one_line, row)] for row in rows if row != [""]]
 
 
 def _simple_table(table: _Match) -> str:
     """Return a table whose columns are below the parts of its border."""
     border = table["border"]
     starts = [part.start() for part in re.finditer("=+", border)]
-    lines = dedent(table["rows"]).splitlines()
-    if border not in lines:
-        return _markdown_table([], _aligned_rows(lines, starts))
-    place = lines.index(border)
-    header = _aligned_rows(lines[:place], starts)
-    return _markdown_table(header, _aligned_rows(lines[place + 1 :], starts))
+    header, _, body = f"\n{dedent(table['rows'])}".rpartition(f"\n{border}\n")
+    return _markdown_table(_aligned_rows(header, starts), _aligned_rows(body, starts))
 
 
-def _aligned_rows(lines: Iterable[str], starts: Sequence[int]) -> list[list[str]]:
-    rows: list[list[str]] = []
+def _aligned_rows(text: str, starts: Sequence[int]) -> Texts:
+    rows: Texts = []
     above = ""
-    for line in lines:
+    for line in text.splitlines():
         if re.fullmatch(r"-{2,}(?: +-{2,})*", line):
             rows[-1:] = [_merged_cells(above, line, starts)]
             continue

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
-from itertools import chain, groupby
+from itertools import chain, groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from statistics import mode
@@ -21,6 +20,7 @@ from llama_pack_densex.reading.tables import (
     Grid,
     Places,
     Row,
+    Texts,
     cell_texts,
     cells_of,
     pipe_table,
@@ -53,13 +53,16 @@ def read_csv(file: Path) -> Iterator[Part]:
     text = decode_file(file).removeprefix("\ufeff")
     named = _NAMED_DELIMITER.match(text)
     if named:
+        delimiter = named[1]
         text = text[named.end() :]
-    delimiter = named[1] if named else _delimiter(text)
+    else:
+        delimiter = _delimiter(text)
     table = _csv_table(text, delimiter)
-    titles = _count_titles(table)
+    title_count = _count_titles(table)
+    titles = [[f"{delimiter} ".join(row)] for row in table[:title_count]]
     places: Places = {}
-    for y, row in enumerate(table):
-        for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
+    for y, row in enumerate(titles + table[title_count:]):
+        for x, content in enumerate(row):
             if content:
                 places[y, x] = Cell(content)
     yield Part(_to_records(places, has_forms=False))
@@ -71,10 +74,13 @@ def read_csv(file: Path) -> Iterator[Part]:
 _NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)
 
 
-def _csv_table(text: str, delimiter: str) -> list[list[str]]:
+def _csv_table(text: str, delimiter: str) -> Texts:
     """Return the rows of a CSV file, read with or without backslash escapes: what breaks fewer cells."""
-    readings = (_read_csv(text, delimiter, has_escapes) for has_escapes in (False, True))
-    _, table = min(readings, key=itemgetter(0))
+    broken, table = _read_csv(text, delimiter, has_escapes=False)
+    if broken:
+        broken_otherwise, other_table = _read_csv(text, delimiter, has_escapes=True)
+        if broken_otherwise < broken:
+            table = other_table
     return [[*map(on_one_line, row)] for row in table]
 
 
@@ -90,7 +96,7 @@ def _delimiter(text: str) -> str:
     )
 
 
-def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[list[str]]]:
+def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, Texts]:
     """Return the number of broken cells of a CSV file (with misplaced quotation marks), and its rows.
 
     The module csv is not used: raising its limit of 131,072 characters per cell affects the whole process.
@@ -104,7 +110,7 @@ def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[l
     within = r'(?:[^"\\]|\\[\s\S]|"")*' if has_escapes else '[^"]*(?:""[^"]*)*'
     pattern = re.compile(rf'("{within}"|)([^{mark}\r\n]*)({mark}|\r?\n|\r|\Z)')
     broken = 0
-    rows: list[list[str]] = [[]]
+    rows: Texts = [[]]
     for quoted, plain, end in pattern.findall(text):
         content = quoted[1:-1].replace('""', '"')
         if has_escapes:
@@ -116,7 +122,7 @@ def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[l
     return broken, rows
 
 
-def _count_titles(table: Sequence[Sequence[str]]) -> int:
+def _count_titles(table: Texts) -> int:
     """Return the number of lines above the names of columns: those before the first of the usual width."""
     sizes = [len(row) for row in table if len(row) > 1]
     if not sizes:
@@ -124,8 +130,9 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     size = mode(sizes)
     first = next(y for y, row in enumerate(table) if len(row) == size)
     names, *rows = table[first:]
-    are_names = not any(map(is_figure, names))
-    return first if are_names and any(map(is_figure, chain(*rows))) else 0
+    if any(map(is_figure, names)) or not any(map(is_figure, chain(*rows))):
+        return 0
+    return first
 
 
 def read_workbook(file: Path) -> Iterator[Part]:
@@ -148,7 +155,8 @@ def read_workbook(file: Path) -> Iterator[Part]:
         tables = _split_tables(_sheet_places(sheet))
         records = (_to_records(places, has_forms=True) for places in tables)
         text = "\n\n\n".join(filter(None, records))
-        text = text and f"# {sheet.title}\n\n{text}"
+        if text:
+            text = f"# {sheet.title}\n\n{text}"
         yield Part(text, {}, sheet.title)
 
 
@@ -204,10 +212,12 @@ def _warn_of_uncalculated(file: Path, book: Any) -> None:
                 names.append(f"{sheet.title}!{cell.coordinate}")
     if not names:
         return
-    shown = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
-    count = (
-        "1 cell with a formula has" if len(names) == 1 else f"{len(names)} cells with formulas have"
-    )
+    count = f"{len(names)} cells with formulas have"
+    if len(names) == 1:
+        count = "1 cell with a formula has"
+    if len(names) > _MOST_NAMED:
+        names[_MOST_NAMED:] = ["..."]
+    shown = ", ".join(names)
     advice = "open it in Excel or LibreOffice and save it"
     logger.warning("%s: %s no value and cannot be read (%s): %s", file, count, shown, advice)
 
@@ -230,39 +240,44 @@ def _sheet_places(sheet: Any) -> Places:
 
 def _split_tables(places: Places) -> list[Places]:
     """Split off the tables that are beside others, after an empty column; the rest comes first."""
-    rows: defaultdict[float, dict[float, Cell]] = defaultdict(dict)
-    for (y, x), cell in places.items():
-        rows[y][x] = cell
     beside: list[Places] = []
-    for ys in _runs(rows):
-        beside += _tables_beside(_split_at_empty_columns({y: rows[y] for y in ys}))
+    for stretch in _split_where_empty(places, _ROW):
+        beside += _tables_beside(stretch)
     places_beside = set(chain(*beside))
     rest = {place: cell for place, cell in places.items() if place not in places_beside}
     return [rest, *beside]
 
 
-def _split_at_empty_columns(rows: Mapping[float, Mapping[float, Cell]]) -> list[Places]:
-    """Split the cells of rows at empty columns."""
-    return [
-        {(y, x): cells[x] for y, cells in rows.items() for x in columns if x in cells}
-        for columns in _runs(set(chain(*rows.values())))
-    ]
+_ROW = 0
+_COLUMN = 1
 
 
-def _tables_beside(groups: Sequence[Places]) -> Iterator[Places]:
-    """Yield those of adjacent groups of cells that are tables of their own."""
-    if len(groups) == 1 or _begins_as_form(groups):
+def _split_where_empty(places: Places, axis: int) -> list[Places]:
+    """Split cells at empty rows or empty columns."""
+    groups: list[Places] = []
+    group_of: dict[float, Places] = {}
+    for numbers in _runs({place[axis] for place in places}):
+        group: Places = {}
+        groups.append(group)
+        group_of.update(dict.fromkeys(numbers, group))
+    for place, cell in places.items():
+        group_of[place[axis]][place] = cell
+    return groups
+
+
+def _tables_beside(stretch: Places) -> Iterator[Places]:
+    """Yield the tables in rows that are to the right of something else, after an empty column."""
+    left, *groups = _split_where_empty(stretch, _COLUMN)
+    if not groups or _begins_as_form(stretch):
         return
-    left = groups[0]
-    for group in groups[1:]:
+    for group in groups:
         if _is_apart(left, group):
             yield group
         left = {**left, **group}
 
 
-def _begins_as_form(tables: Sequence[Places]) -> bool:
-    whole = {place: cell for table in tables for place, cell in table.items()}
-    records, _, _ = take_form([*rows_with_text(whole).values()])
+def _begins_as_form(places: Places) -> bool:
+    records, _, _ = take_form([*rows_with_text(places).values()])
     return bool(records)
 
 
@@ -296,7 +311,6 @@ def _is_table(grid: Grid) -> bool:
 
 # The numbers of Excel's formats for dates typed in Japanese, which openpyxl does not know.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
-_QUOTED = re.compile(r'"[^"]*"|\\.')  # text within a format: a percent sign in it does not multiply
 
 
 def _cell_text(cell: Any) -> str:
@@ -306,7 +320,9 @@ def _cell_text(cell: Any) -> str:
         return _struck(_value_text(cell), cell.font)
     text = ""
     for part in cell.value:
-        text += _struck(part.text, part.font) if isinstance(part, TextBlock) else part
+        if isinstance(part, TextBlock):
+            part = _struck(part.text, part.font)
+        text += part
     return text
 
 
@@ -318,35 +334,44 @@ def _value_text(cell: Any) -> str:
     from openpyxl.utils.datetime import from_excel  # type: ignore[import-untyped]
 
     value = cell.value
-    if isinstance(value, int | float):
-        if cell._style.numFmtId in _JAPANESE_DATES:
-            value = from_excel(value, cell.parent.parent.epoch)
-        elif "%" in cell.number_format:
-            factor = 100 if "%" in _QUOTED.sub("", cell.number_format) else 1
-            return f"{factor * value:.15g}%"
+    is_number = cell.data_type == "n"
+    if is_number and cell._style.numFmtId in _JAPANESE_DATES:
+        value = from_excel(value, cell.parent.parent.epoch)
+    elif is_number:
+        return _formatted(value, cell.number_format)
     if isinstance(value, timedelta):
         return _hours(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _formatted(value, cell.number_format)
     return str(value).removesuffix(" 00:00:00")  # of a date without a time
 
 
 # What a format writes around a number; and its parts, of which spaces and colours are not text.
 _AROUND = r'(?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[$€£¥ ])*'
 _FORMAT = re.compile(rf"({_AROUND})([#0?,.]*[#0?.]|General)(,*)({_AROUND})")
+_QUOTED = re.compile(r'"[^"]*"|\\.')  # a percent sign in it does not multiply
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|(.)')
 
 
 def _formatted(value: float, number_format: str) -> str:
     """Return a number with the currency, unit and leading zeros of its format, in thousands if so shown."""
+    if "%" in number_format:
+        is_multiplied = "%" in _QUOTED.sub("", number_format)
+        return f"{_digits(100 * value if is_multiplied else value)}%"
     match = _FORMAT.fullmatch(number_format.partition(";")[0])
-    prefix, digits, thousands, suffix = match.groups() if match else ("", "", "", "")
-    value = value / 1000 ** len(thousands) if thousands else value
-    number = f"{abs(value):.15g}" if isinstance(value, float) else str(abs(value))
-    whole, point, decimals = number.partition(".")
-    number = whole.zfill(digits.partition(".")[0].count("0")) + point + decimals
+    if match is None:
+        return _digits(value)
+    prefix, digits, thousands, suffix = match.groups()
+    if thousands:
+        value /= 1000 ** len(thousands)
+    whole, point, decimals = _digits(abs(value)).partition(".")
+    whole = whole.zfill(digits.partition(".")[0].count("0"))
     sign = "-" if value < 0 else ""
-    return f"{sign}{_literal_text(prefix).lstrip()}{number}{_literal_text(suffix).rstrip()}"
+    text_before = _literal_text(prefix).lstrip()
+    return f"{sign}{text_before}{whole}{point}{decimals}{_literal_text(suffix).rstrip()}"
+
+
+def _digits(number: float) -> str:
+    """Return a number without the inexact last digits of floating-point arithmetic."""
+    return f"{number:.15g}" if isinstance(number, float) else str(number)
 
 
 def _literal_text(number_format: str) -> str:
@@ -388,8 +413,9 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
             yield unread
             names, depth = _read_header(rows[start:])
             unread = " ".join(filter(None, names))
-            has_title = start > 0 and len(stretches) > 1 and _is_heading(rows[start - 1 :])
-            title = rows[start - 1][0].text if has_title else ""  # tells tables apart
+            title = ""
+            if start > 0 and len(stretches) > 1 and _is_heading(*rows[start - 1 : start + 1]):
+                title = rows[start - 1][0].text  # tells tables apart
             rows = rows[start + depth :]
             yield from _rows_below(names, rows, title)
         if names and not all(map(_is_line, rows)):
@@ -408,10 +434,10 @@ def _rows_below(names: Sequence[str], rows: Grid, heading: str = "") -> Iterator
     """
     texts = with_labels([*map(row_texts, rows)])
     table: list[_HeadedRow] = []
-    for place, (row, values) in enumerate(zip(rows, texts, strict=True)):
+    for row, values, below in zip_longest(rows, texts, rows[1:]):
         if names and not _is_line(row):
             table.append((heading, values))
-        elif len(names) > 2 and _is_heading(rows[place : place + 2]):
+        elif len(names) > 2 and _is_heading(row, below):
             heading = row[0].text
         else:
             yield from _tables(names, table)
@@ -435,8 +461,9 @@ def _tables(names: Sequence[str], rows: Sequence[_HeadedRow]) -> Iterator[str]:
         yield pipe_table(names, _with_headings(rows))
         return
     for heading, values in rows:
-        above = heading if heading != values[0] else ""
-        pairs = zip(["", *names], [above, *values], strict=True)
+        pairs = [*zip(names, values, strict=True)]
+        if heading != values[0]:
+            pairs = [("", heading), *pairs]
         yield record((name, text) for name, text in pairs if text)
 
 
@@ -449,12 +476,12 @@ def _with_headings(rows: Sequence[_HeadedRow]) -> Iterator[Sequence[str]]:
         yield from texts
 
 
-def _is_heading(rows: Grid) -> bool:
-    """Return whether the first of the rows is a line that is marked or merged, above a row."""
-    line, *below = rows
-    is_above_row = _is_line(line) and bool(below) and not _is_line(below[0])
+def _is_heading(line: Row, below: Row | None) -> bool:
+    """Return whether a line is marked or merged, and above a row."""
+    if not _is_line(line) or below is None or _is_line(below):
+        return False
     is_marked = line[0].is_name or line[0] is line[1]
-    return is_above_row and is_marked and len(line[0].text) <= LONGEST_GROUP
+    return is_marked and len(line[0].text) <= LONGEST_GROUP
 
 
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
@@ -463,40 +490,41 @@ def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
     It is the first row that is wide enough. If there are names already, only the first row after an empty one
     can have new ones: if it has groups of columns, or no figures although the row below has some.
     """
-    for number, row in enumerate(rows):
+    for number, (row, below) in enumerate(zip_longest(rows, rows[1:])):
         if has_names and not _is_line(row):
-            has_values = [any(map(_has_digit, below)) for below in rows[number : number + 2]]
-            _, depth = _read_header(rows[number:])
-            is_header = has_values == [False, True] or depth > 1
-            return number if is_header else len(rows)
-        if 2 * _width(row) > widest and not _is_title(row, rows[number + 1 : number + 2]):
-            return len(rows) if _are_values(rows[number:]) else number
+            is_header = _is_new_header(rows[number:])
+        elif 2 * _width(row) > widest and not _is_title(row, below):
+            is_header = _is_header(rows[number:])
+        else:
+            continue
+        return number if is_header else len(rows)
     return len(rows)
 
 
-def _is_title(row: Row, rows: Grid) -> bool:
+def _is_new_header(rows: Grid) -> bool:
+    """Return whether the first row has other names: groups of columns, or no figures above some."""
+    _, depth = _read_header(rows)
+    return depth > 1 or [*map(_has_digits, rows[:2])] == [False, True]
+
+
+def _is_title(row: Row, below: Row | None) -> bool:
     """Return whether a wide row is above the names of columns: one cell, or a label and figures."""
-    if not rows:
+    if below is None:
         return len(cells_of(row)) == 1
-    has_label = row[0].text and rows[0][0].text and rows[0][0] is not row[0]
-    is_narrower = _width(row) < _width(rows[0])
-    return bool(
-        has_label
-        and is_narrower
-        and any(map(_has_digit, row))
-        and not any(map(_has_digit, rows[0]))
-    )
+    has_label = row[0].text != "" and below[0].text != "" and below[0] is not row[0]
+    is_narrower = _width(row) < _width(below)
+    return has_label and is_narrower and _has_digits(row) and not _has_digits(below)
 
 
-def _are_values(rows: Grid) -> bool:
-    """Return whether the first row already has values, not names of columns."""
+def _is_header(rows: Grid) -> bool:
+    """Return whether the first row has names of columns, not values."""
     if all(cell.is_name for cell in cells_of(rows[0])):
-        return False
-    return not has_names(cell_texts(rows), otherwise=True)
+        return True
+    return has_names(cell_texts(rows), otherwise=True)
 
 
-def _has_digit(cell: Cell) -> bool:
-    return re.search(r"\d", cell.text) is not None
+def _has_digits(row: Row) -> bool:
+    return any(re.search(r"\d", cell.text) for cell in row)
 
 
 def _is_line(row: Row) -> bool:
@@ -504,7 +532,10 @@ def _is_line(row: Row) -> bool:
 
 
 def _width(row: Row) -> int:
-    return 0 if _is_line(row) else sum(bool(cell.text) for cell in row)
+    """Return the number of columns that a row has; 0 for a line."""
+    if _is_line(row):
+        return 0
+    return sum(cell.text != "" for cell in row)
 
 
 def _read_header(rows: Grid) -> tuple[list[str], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from operator import attrgetter
@@ -12,7 +12,7 @@ from typing import Any
 from pptx.oxml import parse_xml
 from pptx.package import Package
 
-from llama_pack_densex.reading.charts import chart_html, diagram_html
+from llama_pack_densex.reading.charts import chart_html, choose_alternatives, diagram_html, has_text
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 
@@ -23,24 +23,13 @@ def read_slides(file: Path) -> Iterator[Part]:
     show = Package.open(str(file)).main_document_part.presentation
     title = titled(show.core_properties.title)
     for number, slide in enumerate(show.slides, 1):
-        _choose_alternatives(slide._element)
+        # for python-pptx, a box with equations, not pictures of them
+        choose_alternatives(slide._element, list)
         html = _shapes_html(slide.shapes, has_items=True)
         if slide.has_notes_slide:
             html += _shapes_html(slide.notes_slide.shapes, has_items=False)
         _, text = html_to_text(html)
         yield Part(text, title, str(number))
-
-
-def _choose_alternatives(slide: Any) -> None:
-    """Unwrap the alternative with text, for python-pptx: a box with equations, not pictures of them."""
-    for alternatives in [*slide.iter("{*}AlternateContent")]:
-        for part in max(alternatives, key=_has_text, default=()):
-            alternatives.addprevious(part)
-        alternatives.getparent().remove(alternatives)
-
-
-def _has_text(element: Any) -> bool:
-    return bool("".join(element.itertext("{*}t")).strip())
 
 
 _DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
@@ -72,7 +61,7 @@ def _shape_html(shape: Any, kind: str, has_items: bool) -> str:
         return _shapes_html(shape.shapes, has_items)
     if not shape.has_text_frame:
         return _frame_html(shape)
-    if kind in _ON_EACH_SLIDE or not _has_text(shape._element):
+    if kind in _ON_EACH_SLIDE or not has_text(shape._element):
         return ""
     if kind in _TITLES:
         return f"<h1>{_text_html(shape.text_frame)}</h1>"
@@ -127,45 +116,43 @@ def _reading_order(boxes: _Boxes) -> _Boxes:
     """Return boxes in reading order: divided at the widest gaps between rows or columns, recursively."""
     if len(boxes) < 2:
         return boxes
-    row_gap = max(_gaps(boxes, _ROWS))
-    column_gap = max(_gaps(boxes, _COLUMNS))
+    row_gap, rows = _divide(boxes, _ROWS)
+    column_gap, columns = _divide(boxes, _COLUMNS)
     if max(row_gap, column_gap) < -_OVERLAP or len(boxes) > _MOST_DIVIDED:
         return sorted(boxes, key=lambda box: (box.top, box.left))
-    if row_gap >= column_gap or _are_labelled_rows(boxes, row_gap, column_gap):
-        groups = _divide(boxes, _ROWS, row_gap)
-    else:
-        groups = _divide(boxes, _COLUMNS, column_gap)
+    groups = rows
+    if column_gap > row_gap and (row_gap < -_OVERLAP or not _are_labels(columns)):
+        groups = columns
         if all(box.is_vertical for box in boxes):
             groups.reverse()
     return [box for group in groups for box in _reading_order(group)]
 
 
-def _gaps(boxes: _Boxes, sides: tuple[str, str]) -> Iterator[int]:
-    """Yield the gap before each box, from the top or left; negative if it overlaps those before it."""
+def _divide(boxes: _Boxes, sides: tuple[str, str]) -> tuple[int, list[_Boxes]]:
+    """Return the width of the widest gap between boxes, from the top or left, and the groups that it divides.
+
+    The width is negative if each box overlaps those before it.
+    """
     start = attrgetter(sides[0])
     end = attrgetter(sides[1])
     first, *following = sorted(boxes, key=start)
     reach = end(first)
+    gaps: list[int] = []
     for box in following:
-        yield start(box) - reach
+        gaps.append(start(box) - reach)
         reach = max(reach, end(box))
-
-
-def _divide(boxes: _Boxes, sides: tuple[str, str], least: int) -> list[_Boxes]:
-    """Return the groups of boxes between gaps of at least this width."""
-    first, *following = sorted(boxes, key=attrgetter(sides[0]))
+    widest = max(gaps)
     groups = [[first]]
-    for box, gap in zip(following, _gaps(boxes, sides), strict=True):
-        if gap >= least:
+    for box, gap in zip(following, gaps, strict=True):
+        if gap == widest:
             groups.append([])
         groups[-1].append(box)
-    return groups
+    return widest, groups
 
 
-def _are_labelled_rows(boxes: _Boxes, row_gap: int, column_gap: int) -> bool:
+def _are_labels(columns: Sequence[_Boxes]) -> bool:
     """Return whether narrow boxes are labels of the wide ones beside them, such as years or names."""
-    columns = _divide(boxes, _COLUMNS, column_gap)
-    if row_gap < -_OVERLAP or len(columns) != 2:
+    if len(columns) != 2:
         return False
     narrow, wide = map(_width, columns)
     return 2 * narrow < wide
@@ -235,7 +222,9 @@ def _run_html(run: Any) -> str:
         return html
     if not marks.get("baseline", "0").startswith(("-", "0")):
         html = f"<sup>{html}</sup>"
-    return f"<s>{html}</s>" if marks.get("strike", "noStrike") != "noStrike" else html
+    if marks.get("strike", "noStrike") != "noStrike":
+        html = f"<s>{html}</s>"
+    return html
 
 
 def _formula_text(element: Any) -> str:

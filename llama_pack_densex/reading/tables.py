@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
+from itertools import chain, filterfalse, groupby, pairwise, product, takewhile, zip_longest
 from typing import TypeVar
 
 from llama_pack_densex.text.column_names import has_names, is_figure
 from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
+from llama_pack_densex.text.tokens import on_one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,15 +20,22 @@ class Cell:
     Args:
         text: Its text, on one line.
         is_name: Whether its format marks it as the name of a column or row: a header cell, or in bold.
+        down: The number of rows that it spans.
+        across: The number of columns that it spans.
     """
 
     text: str = ""
     is_name: bool = False
+    down: int = 1
+    across: int = 1
 
 
 Row = list[Cell]
 Grid = list[Row]
 """Rows of equal length; a merged cell is repeated in each place that it spans."""
+
+Texts = list[list[str]]
+"""The texts of cells, row by row."""
 
 Places = dict[tuple[float, float], Cell]
 """Cells by row and column; the first place of a merged cell is where it begins."""
@@ -48,15 +56,15 @@ def runs(
     return split
 
 
-def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
-    """Lay cells out in a grid, as HTML does; each comes with the number of rows and columns that it spans."""
+def lay_out(rows: Iterable[Iterable[Cell]]) -> Grid:
+    """Lay cells out in a grid, as HTML does."""
     places: Places = {}
     for y, row in enumerate(rows):
         x = 0
-        for cell, height, width in row:
+        for cell in row:
             while (y, x) in places:
                 x += 1
-            for place in product(range(y, y + height), range(x, x + width)):
+            for place in product(range(y, y + cell.down), range(x, x + cell.across)):
                 places.setdefault(place, cell)
     return join_signs(list(rows_with_text(places).values()))
 
@@ -126,7 +134,7 @@ def row_texts(row: Row) -> list[str]:
     return [label.text, *("" if cell is label else cell.text for cell in values)]
 
 
-def cell_texts(grid: Grid) -> list[list[str]]:
+def cell_texts(grid: Grid) -> Texts:
     """Return the text of each cell."""
     return [[cell.text for cell in row] for row in grid]
 
@@ -134,15 +142,16 @@ def cell_texts(grid: Grid) -> list[list[str]]:
 # Markdown
 
 
-def to_markdown(grid: Grid) -> str:
-    """Return a table as Markdown: first the form that it begins with, if any, then rows below column names.
+def to_markdown(grid: Grid, title: str = "") -> str:
+    """Return a table as Markdown: its title, the form that it begins with, and rows below column names.
 
     A cell that is merged across the whole width becomes a row with a heading for the rows below it, or else a
     line; below a line the names are repeated.
     """
-    blocks, grid, blocks_below = take_form(grid)
+    records, grid, records_below = take_form(grid)
+    blocks = [on_one_line(title), *records]
     table = list(filterfalse(_is_line, grid))
-    names, depth = read_header(table) if table else ([], 0)
+    names, depth = read_header(table)
     header = table[:depth]
     headings = _headings(grid, header)
     for is_line, rows in groupby(grid, key=lambda row: _is_line(row) and row not in headings):
@@ -152,10 +161,10 @@ def to_markdown(grid: Grid) -> str:
         elif body or header == table:
             rows_below = with_labels([*map(row_texts, body)])
             blocks.append(pipe_table(names, rows_below) if any(names) else _nameless(rows_below))
-    return "\n\n".join([*blocks, *blocks_below])
+    return "\n\n".join(filter(None, [*blocks, *records_below]))
 
 
-def _nameless(rows: Sequence[Sequence[str]]) -> str:
+def _nameless(rows: Texts) -> str:
     """Return rows without names of columns: two cells as "name: value" in a list, since a table of two
     columns without names would be one record.
     """
@@ -209,19 +218,23 @@ def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
         grid: The table, which begins with the names if it has any.
         least: How many of the first rows are known to be names.
     """
-    marked = len(list(takewhile(_is_marked, grid)))
-    if marked == len(grid):
-        marked = 1
-    header = grid[: max(least, marked or int(_has_names(grid)))]
+    depth = len(list(takewhile(_is_marked, grid)))
+    if depth == len(grid) or (depth == 0 and _has_names(grid)):
+        depth = 1
+    header = grid[: max(least, depth)]
     while 0 < len(header) < len(grid) - 1:
         row, *below = grid[len(header) :]
         header[-1] = _with_groups(header[-1], row)
         if not _goes_on(header[-1], row, below):
             break
         header.append(row)
-    columns = [[row[x].text for row in header] for x in range(len(grid[0]))]
-    names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
-    return names, len(header)
+    return column_names(cell_texts(header)), len(header)
+
+
+def column_names(header: Texts) -> list[str]:
+    """Return the names of columns, given the rows of a header, of which upper ones name groups of columns."""
+    columns = zip_longest(*header, fillvalue="")
+    return [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
 
 
 def _has_names(grid: Grid) -> bool:
@@ -237,7 +250,7 @@ def _is_marked(row: Row) -> bool:
     return all(cell.is_name for cell in cells_of(row))
 
 
-def _has_figures(row: Row) -> bool:
+def _has_figures(row: Sequence[Cell]) -> bool:
     return any(is_figure(cell.text) for cell in row)
 
 
@@ -303,12 +316,16 @@ def take_form(grid: Grid) -> tuple[list[str], Grid, list[str]]:
 
 
 def _form_blocks(grid: Grid) -> Iterable[str]:
-    for has_pairs, rows in groupby(map(cells_of, grid), key=lambda cells: len(cells) > 1):
-        if not has_pairs:
-            yield from (cell.text for cell in chain(*rows))
-            continue
-        pairs = ((name.text, value) for name, value in chain(*map(_pairs, rows)))
-        yield from map(record, runs(pairs, _are_short))
+    for has_pairs, rows in groupby(grid, key=_has_pairs):
+        pairs = [(name.text, value.text) for name, value in chain(*map(_pairs, rows))]
+        if has_pairs:
+            yield from map(record, runs(pairs, _are_short))
+        else:
+            yield from (line for line, _ in pairs)
+
+
+def _has_pairs(row: Row) -> bool:
+    return len(cells_of(row)) > 1
 
 
 def _are_short(above: Sequence[tuple[str, str]], pair: tuple[str, str]) -> bool:
@@ -317,40 +334,41 @@ def _are_short(above: Sequence[tuple[str, str]], pair: tuple[str, str]) -> bool:
     return not _is_question(name) and len(above[-1][1]) <= _LONGEST_VALUE >= len(value)
 
 
-_Pair = tuple[Cell, str]
-"""A name with its value, which may be empty."""
+_Pair = list[Cell]
+"""A name with its value, which may be blank."""
 
 
-def _pairs(cells: Sequence[Cell]) -> list[_Pair]:
-    pairs: list[_Pair] = []
-    for cell in cells:
-        if pairs and not pairs[-1][1] and not _is_label(cell):
-            pairs[-1] = (pairs[-1][0], cell.text)
-        else:
-            pairs.append((cell, ""))
-    return pairs
+def _pairs(row: Row) -> list[_Pair]:
+    """Return the names in a row, each with the cell behind it unless that is another name."""
+    pairs = runs(cells_of(row), lambda pair, cell: len(pair) == 1 and not _is_label(cell))
+    return [[*pair, Cell()][:2] for pair in pairs]
 
 
 def _is_form(grid: Grid, is_whole: bool) -> bool:
     """Return whether names are beside values, not above them; by the names, or the shape of a whole table."""
-    rows = [row for row in grid if len(cells_of(row)) > 1]
-    pairs = [_pairs(cells_of(row)) for row in rows]
-    if not any(value for _, value in chain(*pairs[:1])):
+    rows = [*filter(_has_pairs, grid)]
+    pairs = [*map(_pairs, rows)]
+    if not any(value.text for _, value in chain(*pairs[:1])):
         return False
-    are_labels = [*map(_are_labelled, rows, pairs)]
-    if any(map(_is_list, rows, rows[1:], are_labels[1:])):
+    are_labelled = [*map(_are_labelled, rows, pairs)]
+    if any(map(_is_list, rows, rows[1:], are_labelled[1:])):
         return False
-    every = [*chain(*are_labels)]
-    begins = any(are_labels[0]) or not any(map(_is_beside, rows))
-    if begins and sum(every) >= max(2, len(every) / 2):
-        return is_whole or all(are_labels[-1])
+    if _has_labels(rows, are_labelled):
+        return is_whole or all(are_labelled[-1])
     return is_whole and _is_shaped_as_form(rows, pairs)
+
+
+def _has_labels(rows: Grid, are_labelled: Sequence[Sequence[bool]]) -> bool:
+    """Return whether half of the pairs are names with their values, from the first row on."""
+    every = [*chain(*are_labelled)]
+    begins = any(are_labelled[0]) or not any(map(_is_beside, rows))
+    return begins and sum(every) >= max(2, len(every) / 2)
 
 
 def _are_labelled(row: Row, pairs: Sequence[_Pair]) -> list[bool]:
     """Return, for each pair of a row, whether it is a name with its value."""
     is_beside = _is_beside(row)
-    return [is_beside or _is_labelled(pair) for pair in pairs]
+    return [is_beside or (value.text != "" and _is_label(name)) for name, value in pairs]
 
 
 def _is_beside(row: Row) -> bool:
@@ -365,23 +383,18 @@ def _is_question(text: str) -> bool:
     return text.endswith(("?", "？"))
 
 
-def _is_list(row: Row, below: Row, are_labels: Sequence[bool]) -> bool:
+def _is_list(row: Row, below: Row, are_labelled: Sequence[bool]) -> bool:
     """Return whether two rows are of a list beside its name: they share the first cell."""
     is_shared = below[0] is row[0] or not below[0].text
-    return is_shared and not any(are_labels) and len({*cells_of(below)} - {row[0]}) > 2
-
-
-def _is_labelled(pair: _Pair) -> bool:
-    name, value = pair
-    return bool(value) and _is_label(name)
+    return is_shared and not any(are_labelled) and len({*cells_of(below)} - {row[0]}) > 2
 
 
 def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:
     """Return whether a row ends in a merged value, or a column of values mixes figures and texts."""
     names, values = zip(*chain(*pairs), strict=True)
-    if not all(values) or any(is_figure(name.text) for name in names):
+    if not all(value.text for value in values) or _has_figures(names):
         return False
-    figures = sum(map(is_figure, values))
+    figures = sum(is_figure(value.text) for value in values)
     rarer = min(figures, len(values) - figures)
     is_mixed = len(pairs[0]) == 1 and rarer > len(values) // 4 + 1
     return is_mixed or any(row[-1].text and row[-1] is row[-2] for row in rows)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 from zipfile import ZipFile
 
 import mammoth
 from lxml import etree
 
-from llama_pack_densex.reading.charts import chart_html, diagram_html
+from llama_pack_densex.reading.charts import chart_html, choose_alternatives, diagram_html
 from llama_pack_densex.reading.files import Part, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
@@ -60,7 +59,7 @@ def read_word(file: Path) -> Iterator[Part]:
     hidden_styles = {id_ for id_ in styles if _is_on(_inherited(styles, id_, _VANISH))}
     for name in filter(_WITH_TEXT.fullmatch, names):
         root = _parsed(parts, name)
-        _choose_alternatives(root)
+        choose_alternatives(root, reversed)
         _leave_out_hidden(root, hidden_styles)
         _leave_out_prompts(root)
         _unwrap_boxes(root)
@@ -74,7 +73,8 @@ def read_word(file: Path) -> Iterator[Part]:
     mended = packed(parts)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
     html = _NUMBERED_ITEM.sub(_item_html, _NOTE_OR_LINK.sub("", html))
-    html = re.sub(f"{_DRAWN}(\\d+){_DRAWN}", lambda mark: drawn[int(mark[1])], html)
+    for number, drawing in enumerate(drawn):
+        html = html.replace(f"{_DRAWN}{number}{_DRAWN}", drawing)
     html = html.replace("<input ", "<input disabled ")  # disabled, so that html_to_text keeps them
     _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
@@ -94,20 +94,6 @@ def _mended(part: bytes) -> bytes:
 
 def _parsed(parts: dict[str, bytes], name: str) -> Any:
     return etree.fromstring(parts.get(name, b"<none/>"))
-
-
-def _choose_alternatives(root: Any) -> None:
-    """Keep one alternative: the fallback, which Mammoth reads, or the first choice if only that has text."""
-    for alternatives in [*root.iter("{*}AlternateContent")]:
-        choice = alternatives.find("{*}Choice")
-        fallback = alternatives.find("{*}Fallback")
-        if choice is None:
-            continue
-        if fallback is None or (_text(choice) and not _text(fallback)):
-            choice.tag = choice.tag.replace("Choice", "Fallback")
-            choice = fallback
-        if choice is not None:
-            alternatives.remove(choice)
 
 
 def _text(element: Any) -> str:
@@ -215,9 +201,9 @@ def _related(element: Any, name: str, parts: dict[str, bytes]) -> Any:
 
 # Numbers other than digits: (b), iv., 第二章, ②, ウ.
 _KANJI = "一二三四五六七八九"
-_SIGNS = {
+_SIGNS: Mapping[str, Sequence[str]] = {
     "lowerLetter": "abcdefghijklmnopqrstuvwxyz",
-    "lowerRoman": "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅺⅻ",
+    "lowerRoman": ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"],
     "decimalEnclosedCircle": "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳",
     "aiueo": "アイウエオカキクケコサシスセソタチツテト",
     "iroha": "イロハニホヘトチリヌルヲワカヨタレソツネ",
@@ -244,12 +230,12 @@ def _item_html(match: re.Match[str]) -> str:
 
 def _formatted_number(number: int, kind: str) -> str:
     """Return a number in the format of a kind of list."""
-    is_upper = kind.startswith("upper")
-    kind = kind.replace("upper", "lower")
-    signs = _SIGNS.get(_SAME_SIGNS.get(kind, kind), "")
-    sign = signs[number - 1] if 0 < number <= len(signs) else str(number)
-    sign = normalize("NFKC", sign) if kind == "lowerRoman" else sign
-    return sign.upper() if is_upper else sign
+    lower_kind = kind.replace("upper", "lower")
+    signs = _SIGNS.get(_SAME_SIGNS.get(lower_kind, lower_kind), "")
+    if not 0 < number <= len(signs):
+        return str(number)
+    sign = signs[number - 1]
+    return sign.upper() if kind != lower_kind else sign
 
 
 _IN_DEFINITION = "w:abstractNum[@w:abstractNumId=$id]/w:lvl[@w:ilvl=$level]"

@@ -1,4 +1,4 @@
-"""Tables of AsciiDoc and MediaWiki as Markdown."""
+"""Tables of AsciiDoc and MediaWiki as Markdown, and rows whose cells are separated by a character."""
 
 from __future__ import annotations
 
@@ -6,30 +6,11 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
 
-from llama_pack_densex.reading.tables import Cell, lay_out, to_markdown
+from llama_pack_densex.reading.tables import Cell, Row, Texts, lay_out, to_markdown
 from llama_pack_densex.text.markdown import spanned
 from llama_pack_densex.text.tokens import on_one_line
-
-
-class _Cell(NamedTuple):
-    """A cell as it is written.
-
-    Args:
-        text: Its text, which may have several lines.
-        is_name: Whether it is marked as a header.
-        down: The number of rows that it spans.
-        across: The number of columns that it spans.
-    """
-
-    text: str
-    is_name: bool = False
-    down: int = 1
-    across: int = 1
-
-
-_Rows = list[list[_Cell]]
 
 
 def asciidoc_table(head: str, mark: str, body: str) -> str:
@@ -43,14 +24,24 @@ def asciidoc_table(head: str, mark: str, body: str) -> str:
     format_name = _FORMAT.search(head)
     separator = _SEPARATORS.get(format_name[1] if format_name else mark[0])
     if separator:
-        values = csv.reader(body.split("\n"), delimiter=separator, skipinitialspace=True)
-        rows = [[_Cell(text) for text in row] for row in values if row]
+        rows = [[*map(Cell, row)] for row in separated_rows(body, separator)]
     else:
         rows = _asciidoc_rows(head, body)
     if rows and _has_header(head, body):
-        rows[0] = [cell._replace(is_name=True) for cell in rows[0]]
+        rows[0] = [replace(cell, is_name=True) for cell in rows[0]]
     title = _TITLE.search(head)
-    return _as_markdown(title[1] if title else "", rows)
+    return to_markdown(lay_out(rows), title[1] if title else "")
+
+
+def separated_rows(text: str, separator: str) -> Texts:
+    """Return the cells of rows, one row per line.
+
+    Args:
+        text: The rows.
+        separator: The character between two cells.
+    """
+    rows = csv.reader(text.splitlines(True), delimiter=separator, skipinitialspace=True)
+    return [[*map(on_one_line, row)] for row in rows if row]
 
 
 def wiki_table(body: str) -> str:
@@ -60,7 +51,7 @@ def wiki_table(body: str) -> str:
         body: The lines between its delimiters.
     """
     caption = ""
-    rows: _Rows = [[]]
+    rows: list[Row] = [[]]
     for line in body.split("\n"):
         text = line.strip()
         if text.startswith("|+"):
@@ -72,19 +63,9 @@ def wiki_table(body: str) -> str:
             parts = re.split(r"\|\||!!" if is_name else r"\|\|", text[1:])
             rows[-1] += (_wiki_cell(part, is_name) for part in parts)
         elif rows[-1]:
-            last = rows[-1].pop()
-            rows[-1].append(last._replace(text=f"{last.text}\n{text}"))
-    return _as_markdown(caption, rows)
-
-
-def _as_markdown(title: str, rows: _Rows) -> str:
-    cells = (
-        ((Cell(on_one_line(cell.text), cell.is_name), cell.down, cell.across) for cell in row)
-        for row in rows
-        if row
-    )
-    grid = lay_out(cells)
-    return "\n\n".join(filter(None, [on_one_line(title), to_markdown(grid)]))
+            last = rows[-1][-1]
+            rows[-1][-1] = replace(last, text=on_one_line(f"{last.text}\n{text}"))
+    return to_markdown(lay_out(filter(None, rows)), caption)
 
 
 # AsciiDoc
@@ -92,7 +73,7 @@ def _as_markdown(title: str, rows: _Rows) -> str:
 _FORMAT = re.compile(r"\bformat=\"?(csv|tsv|dsv)\b")
 _SEPARATORS = {",": ",", "csv": ",", "tsv": "\t", ":": ":", "dsv": ":"}
 _TITLE = re.compile(r"^\.(?=\w)(.+)$", re.MULTILINE)
-_COLUMNS = re.compile(r"\bcols=(?:\"([^\"]*)\"|([^,\]\s]+))")
+_COLUMNS = re.compile(r"\bcols=(\"[^\"]*\"|[^,\]\s]+)")
 _REPEATED = re.compile(r"\s*(\d+)\*")
 # before its bar, a cell may say how often it stands, how far it spans, its alignment and style: 2*|, .3+^.^s|
 _CELL_START = re.compile(
@@ -110,13 +91,13 @@ def _has_header(head: str, body: str) -> bool:
     return first.strip() != "" and len(below) > 1 and not below[0].strip()
 
 
-def _asciidoc_rows(head: str, body: str) -> _Rows:
+def _asciidoc_rows(head: str, body: str) -> list[Row]:
     """Return the cells in rows of as many columns as the attributes name, or as the first line has."""
     cells = [*_asciidoc_cells(body)]
     first_line = body.lstrip("\n").split("\n", 1)[0]
     columns = _count_columns(head) or sum(cell.across for cell in _asciidoc_cells(first_line))
     columns = max(columns, 1)
-    rows: _Rows = [[]]
+    rows: list[Row] = [[]]
     covered: Counter[int] = Counter()  # columns of a row that cells above it span
     room = columns
     for cell in cells:
@@ -134,18 +115,19 @@ def _count_columns(head: str) -> int:
     named = _COLUMNS.search(head)
     if named is None:
         return 0
-    columns = re.split("[,;]", named[1] or named[2] or "")
+    columns = re.split("[,;]", named[1].strip('"'))
     repeated = map(_REPEATED.match, columns)
     return sum(int(times[1]) if times else 1 for times in repeated)
 
 
-def _asciidoc_cells(body: str) -> Iterator[_Cell]:
+def _asciidoc_cells(body: str) -> Iterator[Cell]:
     starts = [*_CELL_START.finditer(body)]
     ends = [*(start.start() for start in starts[1:]), len(body)]
     for start, end in zip(starts, ends, strict=False):
-        text = body[start.end() : end].replace(r"\|", "|")
-        cell = _Cell(text, start["style"] == "h", _number(start["down"]), _number(start["across"]))
-        yield from [cell] * _number(start["times"])
+        text = on_one_line(body[start.end() : end].replace(r"\|", "|"))
+        is_name = start["style"] == "h"
+        for _ in range(_number(start["times"])):
+            yield Cell(text, is_name, _number(start["down"]), _number(start["across"]))
 
 
 def _number(digits: str | None) -> int:
@@ -157,12 +139,15 @@ def _number(digits: str | None) -> int:
 _ATTRIBUTES = re.compile(r"[^\[\]{}|]*=[^\[\]{}|]*\|(?!\|)")
 
 
-def _wiki_cell(written: str, is_name: bool) -> _Cell:
+def _wiki_cell(written: str, is_name: bool) -> Cell:
     attributes, text = _split_attributes(written)
-    return _Cell(text, is_name, spanned(attributes, "row"), spanned(attributes, "col"))
+    down = spanned(attributes, "row")
+    return Cell(on_one_line(text), is_name, down, spanned(attributes, "col"))
 
 
 def _split_attributes(written: str) -> tuple[str, str]:
     """Return the attributes of a cell, and its text."""
     attributes = _ATTRIBUTES.match(written)
-    return (attributes[0], written[attributes.end() :]) if attributes else ("", written)
+    if attributes is None:
+        return "", written
+    return attributes[0], written[attributes.end() :]
