@@ -88,10 +88,10 @@ def judge(
     if language := find_wrong_language(passage.text, texts):
         name = LANGUAGE_NAMES.get(language, "another language")
         return Reading(problem="language", reason=f"the reply was in {name}")
-    asked = _without_example(reading.questions, passage)
-    if find_wrong_language(passage.text, asked):
+    answered = _without_example(reading.questions, passage)
+    if find_wrong_language(passage.text, answered):
         return Reading(texts)
-    return Reading(texts, questions=asked)
+    return Reading(texts, questions=answered)
 
 
 def read_reply(
@@ -151,7 +151,7 @@ def fall_back(part: Passage, reason: str, is_passing: bool = False) -> Propositi
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """Join the sets of a passage's parts into one, in their order."""
     failed = [part for part in parts if part.status == "fallback"]
-    reasons = [part.reason for part in failed or parts if part.reason]
+    reasons = _reasons(failed or parts)
     if len(parts) > 1:
         reasons.insert(0, _in_parts(parts))
     status: Status = "ok"
@@ -166,6 +166,10 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
         is_passing=any(part.is_passing for part in parts),
         questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
+
+
+def _reasons(parts: Sequence[PropositionSet]) -> list[str]:
+    return [part.reason for part in parts if part.reason]
 
 
 def _in_parts(parts: Sequence[PropositionSet]) -> str:

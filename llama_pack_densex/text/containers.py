@@ -24,7 +24,7 @@ _ALERT = re.compile(r"\[![A-Za-z][^\[\]]*\][+-]?(?:[ \t]+(?P<title>.+))?")
 _EMBEDDED = re.compile(r"\[!(?:INCLUDE|VIDEO|code)\b.*[\])]|\{\*.*\*\}", re.IGNORECASE)
 
 # Docusaurus, VitePress, Pandoc, DocFX: :::tip[Title], ::: details Title, ::: {.note}, :::zone-end
-_COLONS = re.compile(r":{3,}[ \t]*(?P<name>\{[^{}]*\}|[A-Za-z][A-Za-z\d_-]*)?[ \t]*(?P<rest>.*)")
+_COLONS = re.compile(r":{3,}[ \t]*(?P<name>\{[^{}]*\}|[A-Za-z][A-Za-z\d_-]*|)[ \t]*(?P<rest>.*)")
 _LABEL = re.compile(r"\[(?P<title>.+)\](?:[ \t]*\{.*\})?")
 _ATTRIBUTE = re.compile(
     r"\b(?:title|label|summary|header|heading|name)=[\"'](?P<title>[^\"'\n]+)[\"']"
@@ -260,7 +260,7 @@ def _read_alert(line: re.Match[str]) -> _Mark:
 
 
 def _read_colons(line: re.Match[str]) -> _Mark | None:
-    name = line["name"] or ""
+    name = line["name"]
     rest = line["rest"]
     if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
         return _Mark("")
@@ -271,9 +271,14 @@ def _read_colons(line: re.Match[str]) -> _Mark | None:
         return _Mark(_COLON_BOX, label["title"])
     if rest.endswith(_ENDS_SENTENCE) and not name.startswith("{"):
         return None  # "::: is a mark."
-    if name == _UNTITLED or "=" in rest or rest.startswith("{"):
-        return _Mark(_COLON_BOX)  # a kind or attributes follow the name
-    return _Mark(_COLON_BOX, rest)
+    if _is_title(name, rest):
+        return _Mark(_COLON_BOX, rest)
+    return _Mark(_COLON_BOX)
+
+
+def _is_title(name: str, rest: str) -> bool:
+    """Return whether what follows the name of a box is its title, not its kind or attributes."""
+    return name != _UNTITLED and "=" not in rest and not rest.startswith("{")
 
 
 def _read_slashes(line: re.Match[str]) -> _Mark:

@@ -165,9 +165,10 @@ def _comments(lines: Lines, in_elements: Container[int]) -> Iterator[Blocks]:
     for line in lines:
         if first is None and line.text.startswith("<!--") and line.number not in in_elements:
             first = line
-        if first is None or "-->" not in line.text:
+        _, end, rest = line.text.partition("-->")
+        if first is None or not end:
             continue
-        if line.text.index("-->") == len(line.text) - len("-->"):
+        if not rest:
             yield [Block(first.start, line.end, "nothing")]
         first = None
 

@@ -167,10 +167,10 @@ class Outline:
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1
-        before = self._text[line_start:start]
-        if before.strip():
+        indentation = self._text[line_start:start]
+        if indentation.strip():
             return ""
-        return before
+        return indentation
 
 
 _LONGEST_BEGINNING = 80  # characters of an item within which a passage begins

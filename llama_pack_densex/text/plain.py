@@ -344,7 +344,7 @@ def _is_wrap(line_break: _LineBreak) -> bool:
     last = line_break.above.text[-1]
     if _LONE_MARKER.fullmatch(line_break.above.text):
         return True
-    if _begins_paragraph(line_break) or _is_between_kinds(line_break) or _begins_item(line_break):
+    if _is_paragraph_break(line_break):
         return False
     if _is_behind_terminator(line_break):
         return _goes_on_behind_terminator(line_break)
@@ -354,6 +354,12 @@ def _is_wrap(line_break: _LineBreak) -> bool:
     if last in "、，」）" or CJK.match(last) or CJK.match(line_break.letter):
         return _goes_on_in_wide_letters(line_break, last)
     return _is_at_margin(line_break)
+
+
+def _is_paragraph_break(line_break: _LineBreak) -> bool:
+    if _begins_paragraph(line_break) or _begins_item(line_break):
+        return True
+    return _is_between_kinds(line_break)
 
 
 def _begins_paragraph(line_break: _LineBreak) -> bool:

@@ -49,10 +49,11 @@ class Text:
     """
 
     def __init__(self, text: str) -> None:
-        self.addresses: list[str] = ADDRESS.findall(text) if "://" in text or "@" in text else []
-        self.plain = in_one_form(
-            searchable_text(ADDRESS.sub(" ", text) if self.addresses else text)
-        )
+        self.addresses: list[str] = []
+        if "://" in text or "@" in text:
+            self.addresses = ADDRESS.findall(text)
+            text = ADDRESS.sub(" ", text)
+        self.plain = in_one_form(searchable_text(text))
         self.tokens = list(_TOKEN.finditer(self.plain))
         self._values: dict[str, _Values] = {}
 
@@ -240,11 +241,12 @@ def _as_decimal(match: re.Match[str]) -> str:
 
 
 def _in_24_hours(match: re.Match[str]) -> str:
-    hour, rest, half, hour_ja = match.groups()
+    hour, minutes, half, hour_ja = match.groups(default="")
     if hour_ja:
         return f"{int(hour_ja) % 12 + 12}時"
-    is_afternoon = half.lower() == "p"
-    return f"{int(hour) % 12 + 12 if is_afternoon else hour}{rest or ''}"
+    if half.lower() == "p":
+        hour = str(int(hour) % 12 + 12)
+    return hour + minutes
 
 
 @lru_cache(maxsize=1 << 14)
@@ -280,7 +282,9 @@ def _stem(word: str) -> str:
 
 
 def _is_inflected(word: str, other: str) -> bool:
-    shared = len(word) if word[:_SHORTEST_STEM] == other[:_SHORTEST_STEM] else 0
+    if word[:_SHORTEST_STEM] != other[:_SHORTEST_STEM]:  # a quick test
+        return False
+    shared = len(word)
     while not other.startswith(word[:shared]):
         shared -= 1
     return shared >= _SHORTEST_STEM and word[shared:] in _ENDINGS and other[shared:] in _ENDINGS
