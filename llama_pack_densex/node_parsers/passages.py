@@ -18,8 +18,8 @@ from llama_index.core.utils import get_tokenizer
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.containers import begins_box
 from llama_pack_densex.text.links import readable_text, searchable_text
-from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
+from llama_pack_densex.text.tables import PIPE
 from llama_pack_densex.text.tokens import CJK
 
 DEFAULT_CHUNK_SIZE = 256

@@ -12,9 +12,9 @@ from operator import attrgetter
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.plain import heading_text
 from llama_pack_densex.text.sentences import split_sentences
+from llama_pack_densex.text.tables import PIPE
 
 
 @dataclass(frozen=True)
