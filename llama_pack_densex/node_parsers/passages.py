@@ -276,8 +276,8 @@ def _after(pattern: str) -> _Division:
 _LINES = _after(r"\n")
 _OUTER_DIVISIONS: Mapping[str, Sequence[_Division]] = {
     "code": (_LINES,),
-    "columns": (_LINES, _after(PIPE)),
-    "row": (_LINES, _after(PIPE)),
+    "columns": (_LINES, _after(PIPE.pattern)),
+    "row": (_LINES, _after(PIPE.pattern)),
 }
 _DIVISIONS: Sequence[_Division] = (
     lambda text: [end for _, end in split_sentences(text)],

@@ -66,6 +66,10 @@ _WITH_OPTIONS = ("`", "~", _COLON_BOX)  # MyST's
 _MOST_OPEN = 20  # boxes within one another
 
 
+_Match = re.Match[str]
+"""A line that a pattern matches."""
+
+
 class _Mark(NamedTuple):
     """What a line says about a box.
 
@@ -242,11 +246,11 @@ def _read_mark(text: str) -> _Mark | None:
     return None
 
 
-def _read_embedded(_: re.Match[str]) -> _Mark:
+def _read_embedded(_: _Match) -> _Mark:
     return _Mark("")
 
 
-def _read_tags(line: re.Match[str]) -> _Mark:
+def _read_tags(line: _Match) -> _Mark:
     """Return what a line of tags says, by the last of them."""
     *_, tag = _TAG.finditer(line[0])
     if tag["closing"]:
@@ -255,11 +259,11 @@ def _read_tags(line: re.Match[str]) -> _Mark:
     return _Mark(tag["name"], title["title"] if title else "")
 
 
-def _read_alert(line: re.Match[str]) -> _Mark:
+def _read_alert(line: _Match) -> _Mark:
     return _Mark(_ALERT_BOX, line["title"] or "")
 
 
-def _read_colons(line: re.Match[str]) -> _Mark | None:
+def _read_colons(line: _Match) -> _Mark | None:
     name = line["name"]
     rest = line["rest"]
     if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
@@ -281,19 +285,19 @@ def _is_title(name: str, rest: str) -> bool:
     return name != _UNTITLED and "=" not in rest and not rest.startswith("{")
 
 
-def _read_slashes(line: re.Match[str]) -> _Mark:
+def _read_slashes(line: _Match) -> _Mark:
     return _Mark(_SLASH_BOX, line["title"] or "", ends=line["name"] is None)
 
 
-def _read_directive(line: re.Match[str]) -> _Mark:
+def _read_directive(line: _Match) -> _Mark:
     return _Mark(line["fence"], line["title"])
 
 
-def _read_indented(line: re.Match[str]) -> _Mark:
+def _read_indented(line: _Match) -> _Mark:
     return _Mark(_INDENTED_BOX, line["title"] or "")
 
 
-_READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Mark | None]], ...] = (
+_READERS: tuple[tuple[re.Pattern[str], Callable[[_Match], _Mark | None]], ...] = (
     (_EMBEDDED, _read_embedded),
     (_TAGS, _read_tags),
     (_ALERT, _read_alert),

@@ -162,7 +162,7 @@ class Outline:
         if not between.strip():
             return between
         if "\n" not in between:  # within an item, or a row of which cells are left out
-            return "|" * len(re.findall(PIPE, between)) + " "
+            return "|" * len(PIPE.findall(between)) + " "
         return ("\n\n" if "\n\n" in between else "\n") + self._indentation(start)
 
     def _indentation(self, start: int) -> str:

@@ -24,7 +24,7 @@ def heading_text(heading: str) -> str:
     marked = _HEADING.fullmatch(line)
     bold = _BOLD_LINE.fullmatch(line)
     if marked:
-        line = marked["wiki"] or marked["asciidoc"] or re.sub(r"(?<!\s)\s+#+$", "", marked["atx"])
+        line = marked["wiki"] or marked["asciidoc"] or _CLOSING_HASHES.sub("", marked["atx"])
     elif bold:
         line = bold["words"]
     words = searchable_text(without_pictures(line))
@@ -44,6 +44,7 @@ _HEADING = re.compile(
     r"|(?P<signs>={1,6})"
     r"(?:[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)|[ \t]+(?P<asciidoc>`?[^\W\d_].*))"
 )
+_CLOSING_HASHES = re.compile(r"(?<!\s)\s+#+$")
 _UNDERLINE = re.compile(r"([-=~^\"*#])\1{2,}")
 _LEVELS = {
     "=": 1,

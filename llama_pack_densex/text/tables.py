@@ -42,7 +42,7 @@ def pipe_table(rows: PipeRows, rule: Line) -> Blocks:
 
 def _beyond_header(line: str, columns: int) -> Iterator[str]:
     """Yield the cells of a row beyond the columns of its header, which markdown-it drops."""
-    cells = re.split(PIPE, line.removesuffix("|"))
+    cells = PIPE.split(line.removesuffix("|"))
     if not any(map(str.isalnum, cells[0])):  # what is before the first pipe
         del cells[0]
     yield from map(_pipe_cell, cells[columns:])
@@ -80,13 +80,13 @@ def cell_text(content: str) -> str:
 
 
 _DELIMITERS = re.compile(r"[|:+=\- \t]*")
-PIPE = r"(?<!\\)\|"
+PIPE = re.compile(r"(?<!\\)\|")
 """The separator of the cells of a row."""
 
 
 def bare_row(line: str) -> tuple[str, ...] | None:
     """Return the cells of a pipe table's row whose header is elsewhere; None for any other line."""
-    if not line.startswith("|") or not line.endswith("|") or len(re.findall(PIPE, line)) < 2:
+    if not line.startswith("|") or not line.endswith("|") or len(PIPE.findall(line)) < 2:
         return None
     if _DELIMITERS.fullmatch(line):
         return ()
@@ -94,7 +94,7 @@ def bare_row(line: str) -> tuple[str, ...] | None:
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    return tuple(map(_pipe_cell, re.split(PIPE, line)[1:-1]))
+    return tuple(map(_pipe_cell, PIPE.split(line)[1:-1]))
 
 
 def _pipe_cell(written: str) -> str:

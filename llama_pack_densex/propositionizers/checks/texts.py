@@ -198,7 +198,8 @@ class Ground(Text):
     def has_in_thousands(self, number: Number) -> bool:
         """Return whether a number occurs in units of thousands, millions or 百万円, as in tables."""
         values = self.values_of(number.unit)
-        return any(value * power in number.values for power in self._powers for value in values)
+        in_full = {value * power for power in self._powers for value in values}
+        return not in_full.isdisjoint(number.values)
 
     @cached_property
     def _powers(self) -> _Values:
@@ -271,7 +272,7 @@ def squeeze(text: str) -> str:
 
 def bare(katakana: str) -> str:
     """Return a text without the signs that are optional in katakana words."""
-    return re.sub("[ー・=]", "", katakana)
+    return _OPTIONAL_SIGNS.sub("", katakana)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -290,6 +291,7 @@ def _is_inflected(word: str, other: str) -> bool:
     return shared >= _SHORTEST_STEM and word[shared:] in _ENDINGS and other[shared:] in _ENDINGS
 
 
+_OPTIONAL_SIGNS = re.compile("[ー・=]")
 _BEFORE = 200  # characters before a sentence that "the same year" may refer to
 _SHORTEST_STEM = 4  # letters
 _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
