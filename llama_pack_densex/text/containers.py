@@ -108,7 +108,8 @@ class _Box:
     @property
     def blocks(self) -> Blocks:
         """The line as a heading, or nothing; a title that is a sentence is prose."""
-        start, end = self.line.start, self.line.end
+        start = self.line.start
+        end = self.line.end
         title = self.mark.title
         is_picture = self.mark.box.isidentifier() and self.end is None  # a tag without an end
         if not title or is_picture:

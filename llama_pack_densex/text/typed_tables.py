@@ -97,7 +97,7 @@ def _joined(above: str, cell: str) -> str:
 def _is_rule(text: str, is_below: bool) -> bool:
     """Return whether a line is a rule between rows; below a row, it may be one for all columns."""
     least = 1 if is_below else 2
-    return len(_DASHES.findall(text)) >= least and _RULE.fullmatch(text) is not None
+    return _RULE.fullmatch(text) is not None and len(_DASHES.findall(text)) >= least
 
 
 def _pieces(line: Line, separator: re.Pattern[str]) -> list[str]:

@@ -201,17 +201,17 @@ class _Wording:
     def _sign(self, match: re.Match[str]) -> _Sign:
         places = self._language.sides.items()
         scale, side = next(at for at, word in places if word.match(self.text, match.start()))
-        before, after = self._clause(match)
+        left, right = self._clause(match)
         # "18 or older", 18歳以上
         is_behind = self._language.is_before == match[0].startswith("or ")
-        numbers = [*filter(_is_number, before[-2:] if is_behind else after[:1])]
-        other_words = [w for w in (*before[-1:], *after[:1]) if not _is_number(w)]
+        numbers = [*filter(_is_number, left[-2:] if is_behind else right[:1])]
+        other_words = [w for w in (*left[-1:], *right[:1]) if not _is_number(w)]
         return _Sign(match[0], scale, side, tuple(numbers or other_words))
 
     def _negation(self, match: re.Match[str]) -> _Negation:
         is_before = self._language.is_before
-        before, after = self._clause(match)
-        negated = after[:2] if is_before else before[:-3:-1]
+        left, right = self._clause(match)
+        negated = right[:2] if is_before else left[:-3:-1]
         shown_before, shown_after = _SHOWN_AROUND[is_before]
         start = max(0, match.start() - shown_before)
         around = self.text[start : match.end() + shown_after]
@@ -221,9 +221,9 @@ class _Wording:
         """Return the words before and after a match in its clause."""
         border = self._language.border
         start = max(0, match.start() - _LONGEST_CLAUSE)
-        before = border.split(self.text[start : match.start()])[-1]
-        after = border.split(self.text[match.end() : match.end() + _LONGEST_CLAUSE])[0]
-        return _content(before), _content(after)
+        left = border.split(self.text[start : match.start()])[-1]
+        right = border.split(self.text[match.end() : match.end() + _LONGEST_CLAUSE])[0]
+        return _content(left), _content(right)
 
 
 _worded = lru_cache(maxsize=256)(_Wording)  # many propositions share a source sentence
