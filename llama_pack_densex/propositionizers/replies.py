@@ -19,7 +19,7 @@ from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet, Status
 from llama_pack_densex.propositionizers.prompts import EXAMPLE_NAMES, EXAMPLE_TEXTS
 from llama_pack_densex.text.language import LANGUAGE_NAMES, find_wrong_language
-from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogates
+from llama_pack_densex.text.tokens import compared, has_letters, has_words, strip_surrogates
 
 REASONS = {
     "cut": "the reply was cut off",
@@ -318,7 +318,7 @@ def _python_list(text: str) -> Any:
 
 def _propositions(texts: Iterable[str]) -> _Texts:
     clean = (strip_surrogates(text.replace("\0", "")).strip() for text in texts)
-    propositions = unique(text for text in clean if any(map(str.isalnum, text)))
+    propositions = unique(filter(has_words, clean))
     if any(map(has_letters, propositions)):
         return propositions
     return ()

@@ -27,6 +27,7 @@ from llama_pack_densex.text.plain import (
 )
 from llama_pack_densex.text.sentences import after_space, split_sentences
 from llama_pack_densex.text.tables import TOTAL, bare_row, grid_table, row_statement
+from llama_pack_densex.text.tokens import has_words
 from llama_pack_densex.text.typed_tables import typed_table
 
 _LONGEST_HEADING = 1_000  # characters; the longest in the documentation of packages has 128
@@ -253,7 +254,7 @@ def says_nothing(text: str) -> bool:
     rest = without_pictures(text)
     if _TAGS_OR_ATTRIBUTES.fullmatch(rest) or _LINKS_ALONE.fullmatch(text):
         return True
-    return not any(map(str.isalnum, searchable_text(rest)))
+    return not has_words(searchable_text(rest))
 
 
 # What a block needs

@@ -14,12 +14,13 @@ from llama_pack_densex.text.containers import title_of
 from llama_pack_densex.text.layout import Line, Lines
 from llama_pack_densex.text.links import searchable_text, without_pictures
 from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
+from llama_pack_densex.text.tokens import has_words
 
 
 def heading_text(heading: str) -> str:
     """Return the text of a heading without its markup."""
     lines = [line.strip() for line in heading.splitlines()]
-    with_words = (line for line in lines if any(map(str.isalnum, searchable_text(line))))
+    with_words = (line for line in lines if has_words(searchable_text(line)))
     line = title_of(lines[0]) or next(with_words, lines[0])
     marked = _HEADING.fullmatch(line)
     bold = _BOLD_LINE.fullmatch(line)

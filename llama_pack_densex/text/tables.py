@@ -11,6 +11,7 @@ from itertools import chain, pairwise, takewhile, zip_longest
 from llama_pack_densex.text.column_names import has_names
 from llama_pack_densex.text.layout import Block, BlockKind, Blocks, Line, Lines, lines_from
 from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.tokens import has_words
 
 PipeRows = list[tuple[Line, list[str]]]
 """Pairs of a row's line and its cells."""
@@ -43,7 +44,7 @@ def pipe_table(rows: PipeRows, rule: Line) -> Blocks:
 def _beyond_header(line: str, columns: int) -> Iterator[str]:
     """Yield the cells of a row beyond the columns of its header, which markdown-it drops."""
     cells = PIPE.split(line.removesuffix("|"))
-    if not any(map(str.isalnum, cells[0])):  # what is before the first pipe
+    if not has_words(cells[0]):  # what is before the first pipe
         del cells[0]
     yield from map(_pipe_cell, cells[columns:])
 
