@@ -18,8 +18,8 @@ from llama_index.core.utils import get_tokenizer
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.containers import begins_box
 from llama_pack_densex.text.links import readable_text, searchable_text
-from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
+from llama_pack_densex.text.tables import PIPE
 from llama_pack_densex.text.tokens import CJK
 
 DEFAULT_CHUNK_SIZE = 256
@@ -276,8 +276,8 @@ def _after(pattern: str) -> _Division:
 _LINES = _after(r"\n")
 _OUTER_DIVISIONS: Mapping[str, Sequence[_Division]] = {
     "code": (_LINES,),
-    "columns": (_LINES, _after(PIPE)),
-    "row": (_LINES, _after(PIPE)),
+    "columns": (_LINES, _after(PIPE.pattern)),
+    "row": (_LINES, _after(PIPE.pattern)),
 }
 _DIVISIONS: Sequence[_Division] = (
     lambda text: [end for _, end in split_sentences(text)],

@@ -177,6 +177,8 @@ class Comparison:
             if not chosen:
                 self._discount_subject(lacking, positions, best)
             chosen.append(best)
+            if sum(lacking.values()) < _FURTHER * whole:
+                break
             best = self._best_segment(lacking, _FURTHER * whole)
         return chosen if shared >= _LEAST * whole else []
 

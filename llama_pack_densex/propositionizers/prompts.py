@@ -154,7 +154,7 @@ def repair_note(checked: PropositionSet, language: str) -> str:
     for finding in checked.findings[:_MOST_FAULTS]:
         why = finding.reason
         if language == "ja":
-            quoted = "、".join(re.findall(r'"([^"]+)"', why))
+            quoted = "、".join(_QUOTED.findall(why))
             why = _FAULTS_JA[finding.kind] + (f"（{quoted}）" if quoted else "")
         if finding.proposition is not None:
             text = checked.texts[finding.proposition]
@@ -169,6 +169,7 @@ def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
 
 
 _MOST_FAULTS = 20
+_QUOTED = re.compile(r'"([^"]+)"')
 _REPAIR = """\
 Your last reply had these faults. Write all of it again, in the same form, without them: take every number, \
 date, name, condition and "not" from the passage, name in each proposition what it is about, and leave \

@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,7 +31,7 @@ from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
-# each set under two keys: (text,), and (text, title, section, context)
+# each set under two keys: (text,), and that of its passage
 _Recordings = dict[tuple[str, ...], PropositionSet]
 
 
@@ -117,8 +117,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         return [self._look_up(passage) for passage in passages]
 
     def _look_up(self, passage: Passage) -> PropositionSet:
-        key = _exact_key(passage.text, passage.title, passage.section, passage.context)
-        recorded = _recorded_for(key, self._recorded)
+        recorded = _recorded_for(_key(passage), self._recorded)
         if recorded.texts:
             return checked(passage, recorded)
         reason = "no propositions were recorded for this passage"
@@ -148,7 +147,7 @@ def _read_recordings(path: Path) -> _Recordings:
             try:
                 record = json.loads(line.decode("utf-8-sig"))
                 headings = (str(record.get(name) or "") for name in ("title", "section", "context"))
-                key = _exact_key(record["text"], *headings)
+                key = _key(Passage(record["text"], *headings))
                 recorded[key] = recorded[key[:1]] = _joined(_recorded_for(key, recorded), record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 statuses = ", ".join(get_args(Status))
@@ -264,9 +263,9 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     return len(lines) - len(remaining)
 
 
-def _exact_key(text: str, *headings: str) -> tuple[str, ...]:
-    """The key of a passage's text with its headings (title, section and context), normalised."""
-    return tuple(map(compared, (text, *headings)))
+def _key(passage: Passage) -> tuple[str, ...]:
+    """The key of a passage: its text, title, section and context, normalised."""
+    return tuple(map(compared, astuple(passage)))
 
 
 def _is_half(line: bytes) -> bool:

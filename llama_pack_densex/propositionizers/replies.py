@@ -19,7 +19,7 @@ from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet, Status
 from llama_pack_densex.propositionizers.prompts import EXAMPLE_NAMES, EXAMPLE_TEXTS
 from llama_pack_densex.text.language import LANGUAGE_NAMES, find_wrong_language
-from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogates
+from llama_pack_densex.text.tokens import compared, has_letters, has_words, strip_surrogates
 
 REASONS = {
     "cut": "the reply was cut off",
@@ -88,10 +88,10 @@ def judge(
     if language := find_wrong_language(passage.text, texts):
         name = LANGUAGE_NAMES.get(language, "another language")
         return Reading(problem="language", reason=f"the reply was in {name}")
-    asked = _without_example(reading.questions, passage)
-    if find_wrong_language(passage.text, asked):
+    answered = _without_example(reading.questions, passage)
+    if find_wrong_language(passage.text, answered):
         return Reading(texts)
-    return Reading(texts, questions=asked)
+    return Reading(texts, questions=answered)
 
 
 def read_reply(
@@ -151,7 +151,7 @@ def fall_back(part: Passage, reason: str, is_passing: bool = False) -> Propositi
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """Join the sets of a passage's parts into one, in their order."""
     failed = [part for part in parts if part.status == "fallback"]
-    reasons = [part.reason for part in failed or parts if part.reason]
+    reasons = _reasons(failed or parts)
     if len(parts) > 1:
         reasons.insert(0, _in_parts(parts))
     status: Status = "ok"
@@ -166,6 +166,10 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
         is_passing=any(part.is_passing for part in parts),
         questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
+
+
+def _reasons(parts: Sequence[PropositionSet]) -> list[str]:
+    return [part.reason for part in parts if part.reason]
 
 
 def _in_parts(parts: Sequence[PropositionSet]) -> str:
@@ -202,6 +206,7 @@ _REFUSAL = re.compile(
     r"|(?:很|非常)?(?:抱歉|对不起|對不起)[^\n]{0,30}(?:无法|無法|不能)"
 )
 _START = re.compile(r"[\[{]\s*(?:[\[{]\s*){0,3}(?:[\"'\]}]|\.\.\.|\Z)")
+_ABBREVIATED = re.compile(r"(?:\.\.\.|…)[\s\"']*[\]}]*$")
 _DECODER = json.JSONDecoder(strict=False)
 _LONGEST = 300_000  # characters; a longer reply cannot be the propositions of one passage
 _ASKING = re.compile(r"question|quer(?:y|ies)|質問|疑問|問い|问题|問題", re.IGNORECASE)
@@ -300,7 +305,7 @@ def _values_in(text: str) -> list[Any]:
 
 def _python_list(text: str) -> Any:
     """Read a list in Python's notation; one without a comma between two strings is unreadable."""
-    if not text.endswith(("]", "}")) or re.search(r"(?:\.\.\.|…)[\s\"']*[\]}]*$", text):
+    if not text.endswith(("]", "}")) or _ABBREVIATED.search(text):
         raise _UnusableReplyError("cut")
     with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError):
         tokens = generate_tokens(StringIO(text).readline)
@@ -313,7 +318,7 @@ def _python_list(text: str) -> Any:
 
 def _propositions(texts: Iterable[str]) -> _Texts:
     clean = (strip_surrogates(text.replace("\0", "")).strip() for text in texts)
-    propositions = unique(text for text in clean if any(map(str.isalnum, text)))
+    propositions = unique(filter(has_words, clean))
     if any(map(has_letters, propositions)):
         return propositions
     return ()
@@ -389,10 +394,10 @@ def _quoted_in(text: str) -> list[str]:
     body, _, rest = text[start.end() :].rpartition(closing)
     texts = re.split(rf"{closing}(?:\s?[,，、]\s?|\s){opening}", body)
     is_torn = any(_is_torn(text, opening, closing) for text in texts)
-    if is_torn or not re.fullmatch(r"\s?[,，、]?\s?[\]］]\W*", rest):
+    if is_torn or not _LIST_END.fullmatch(rest):
         return []
     with suppress(ValueError):  # escapes, as in JSON
-        escaped = (re.sub(r'(?<!\\)"', r"\"", text) for text in texts)
+        escaped = (_QUOTATION_MARK.sub(r"\"", text) for text in texts)
         return [json.loads(f'"{text}"', strict=False) for text in escaped]
     return texts
 
@@ -401,7 +406,7 @@ def _is_torn(text: str, opening: str, closing: str) -> bool:
     """Return whether a text spans several lines, or lacks one of a pair of quotation marks."""
     if "\n" in text:
         return True
-    text = re.sub(r"(?<=\w)['’](?=\w)", "", text)  # apostrophes
+    text = _APOSTROPHE.sub("", text)
     if opening == closing:
         return text.count(opening) % 2 == 1
     return text.count(opening) != text.count(closing)
@@ -410,6 +415,9 @@ def _is_torn(text: str, opening: str, closing: str) -> bool:
 _CLOSING = dict(zip("“‘「『", "”’」』", strict=True))
 # also a list that is an object's first value
 _LIST_START = re.compile(r"[^{]*?(?:\{[^{:]*:\s*)?[\[［]\s?([\"'“‘「『])")
+_LIST_END = re.compile(r"\s?[,，、]?\s?[\]］]\W*")
+_APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
+_QUOTATION_MARK = re.compile(r'(?<!\\)"')  # that no backslash precedes
 _BULLET = r"[-*+•◦–—→]\s+|[・●○✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
 _NUMBER = (
     r"(?:\*\*)?(?i:(?:proposition|fact|命題) ?)?[(（]?[0-9０-９]{1,3}"

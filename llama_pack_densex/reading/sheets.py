@@ -32,7 +32,7 @@ from llama_pack_densex.reading.tables import (
     take_form,
 )
 from llama_pack_densex.text.column_names import has_names, is_figure
-from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
+from llama_pack_densex.text.tables import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 

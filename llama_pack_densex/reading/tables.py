@@ -9,7 +9,7 @@ from itertools import chain, filterfalse, groupby, pairwise, product, takewhile,
 from typing import TypeVar
 
 from llama_pack_densex.text.column_names import has_names, is_figure
-from llama_pack_densex.text.markdown import LONGEST_GROUP, with_labels
+from llama_pack_densex.text.tables import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.tokens import on_one_line
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from llama_pack_densex.reading.tables import Cell, Row, Texts, lay_out, to_markdown
-from llama_pack_densex.text.markdown import spanned
+from llama_pack_densex.text.tables import spanned
 from llama_pack_densex.text.tokens import on_one_line
 
 

@@ -15,13 +15,7 @@ from llama_pack_densex.text.containers import CONTAINER_LEVEL
 from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Blocks, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
-from llama_pack_densex.text.markdown import (
-    TOTAL,
-    Structure,
-    bare_row,
-    grid_table,
-    row_statement,
-)
+from llama_pack_densex.text.markdown import Structure
 from llama_pack_densex.text.plain import (
     DEFINITION,
     LIST_MARKER,
@@ -32,6 +26,8 @@ from llama_pack_densex.text.plain import (
     text_at,
 )
 from llama_pack_densex.text.sentences import after_space, split_sentences
+from llama_pack_densex.text.tables import TOTAL, bare_row, grid_table, row_statement
+from llama_pack_densex.text.tokens import has_words
 from llama_pack_densex.text.typed_tables import typed_table
 
 _LONGEST_HEADING = 1_000  # characters; the longest in the documentation of packages has 128
@@ -129,6 +125,8 @@ class _Scanner:
             or grid_table(self._lines, place)
             or typed_table(self._lines, place)
         )
+        if not element:
+            return ()
         depth = self._structure.depths.get(line.number, 0)
         return [
             block if block.kind == "heading" else replace(block, level=depth) for block in element
@@ -256,7 +254,7 @@ def says_nothing(text: str) -> bool:
     rest = without_pictures(text)
     if _TAGS_OR_ATTRIBUTES.fullmatch(rest) or _LINKS_ALONE.fullmatch(text):
         return True
-    return not any(map(str.isalnum, searchable_text(rest)))
+    return not has_words(searchable_text(rest))
 
 
 # What a block needs

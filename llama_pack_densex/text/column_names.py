@@ -30,8 +30,8 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         rows: The cells of the rows.
         otherwise: What is returned if the cells do not tell.
     """
-    first, *others = [*filter(any, rows)] or [()]
-    below = [row for row in others if len(row) == len(first)]
+    first, *rest = [*filter(any, rows)] or [()]
+    below = [row for row in rest if len(row) == len(first)]
     columns = [[*filter(None, column)] for column in zip(*below, strict=True)]
     names = [*filter(None, first)]
     if not columns:
@@ -40,8 +40,7 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         return False
     if otherwise or len(names) < 2 or not all(map(_may_be_name, names)):
         return otherwise
-    usual = first if first[0].istitle() else first[1:]  # a row may be about a parameter "name"
-    return any(map(_USUAL.fullmatch, usual)) or any(map(_is_above_values, first, columns))
+    return _has_usual_name(first) or any(map(_is_above_values, first, columns))
 
 
 _PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", but not 9:00
@@ -54,6 +53,12 @@ _USUAL = re.compile(
     r"|.{0,4}(?:説明|意味|内容|備考|値|名称?|名前|単位|価格|単価|金額|料金|数量?|日付|用途|定義|回答|住所|番号|担当者?)",
     re.IGNORECASE,
 )
+
+
+def _has_usual_name(first: Sequence[str]) -> bool:
+    if not first[0].istitle():
+        first = first[1:]  # a row may be about a parameter "name"
+    return any(map(_USUAL.fullmatch, first))
 
 
 def _has_amounts(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:

@@ -24,7 +24,7 @@ _ALERT = re.compile(r"\[![A-Za-z][^\[\]]*\][+-]?(?:[ \t]+(?P<title>.+))?")
 _EMBEDDED = re.compile(r"\[!(?:INCLUDE|VIDEO|code)\b.*[\])]|\{\*.*\*\}", re.IGNORECASE)
 
 # Docusaurus, VitePress, Pandoc, DocFX: :::tip[Title], ::: details Title, ::: {.note}, :::zone-end
-_COLONS = re.compile(r":{3,}[ \t]*(?P<name>\{[^{}]*\}|[A-Za-z][A-Za-z\d_-]*)?[ \t]*(?P<rest>.*)")
+_COLONS = re.compile(r":{3,}[ \t]*(?P<name>\{[^{}]*\}|[A-Za-z][A-Za-z\d_-]*|)[ \t]*(?P<rest>.*)")
 _LABEL = re.compile(r"\[(?P<title>.+)\](?:[ \t]*\{.*\})?")
 _ATTRIBUTE = re.compile(
     r"\b(?:title|label|summary|header|heading|name)=[\"'](?P<title>[^\"'\n]+)[\"']"
@@ -66,6 +66,10 @@ _WITH_OPTIONS = ("`", "~", _COLON_BOX)  # MyST's
 _MOST_OPEN = 20  # boxes within one another
 
 
+_Match = re.Match[str]
+"""A line that a pattern matches."""
+
+
 class _Mark(NamedTuple):
     """What a line says about a box.
 
@@ -104,7 +108,8 @@ class _Box:
     @property
     def blocks(self) -> Blocks:
         """The line as a heading, or nothing; a title that is a sentence is prose."""
-        start, end = self.line.start, self.line.end
+        start = self.line.start
+        end = self.line.end
         title = self.mark.title
         is_picture = self.mark.box.isidentifier() and self.end is None  # a tag without an end
         if not title or is_picture:
@@ -242,11 +247,11 @@ def _read_mark(text: str) -> _Mark | None:
     return None
 
 
-def _read_embedded(_: re.Match[str]) -> _Mark:
+def _read_embedded(_: _Match) -> _Mark:
     return _Mark("")
 
 
-def _read_tags(line: re.Match[str]) -> _Mark:
+def _read_tags(line: _Match) -> _Mark:
     """Return what a line of tags says, by the last of them."""
     *_, tag = _TAG.finditer(line[0])
     if tag["closing"]:
@@ -255,12 +260,12 @@ def _read_tags(line: re.Match[str]) -> _Mark:
     return _Mark(tag["name"], title["title"] if title else "")
 
 
-def _read_alert(line: re.Match[str]) -> _Mark:
+def _read_alert(line: _Match) -> _Mark:
     return _Mark(_ALERT_BOX, line["title"] or "")
 
 
-def _read_colons(line: re.Match[str]) -> _Mark | None:
-    name = line["name"] or ""
+def _read_colons(line: _Match) -> _Mark | None:
+    name = line["name"]
     rest = line["rest"]
     if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
         return _Mark("")
@@ -271,24 +276,29 @@ def _read_colons(line: re.Match[str]) -> _Mark | None:
         return _Mark(_COLON_BOX, label["title"])
     if rest.endswith(_ENDS_SENTENCE) and not name.startswith("{"):
         return None  # "::: is a mark."
-    if name == _UNTITLED or "=" in rest or rest.startswith("{"):
-        return _Mark(_COLON_BOX)  # a kind or attributes follow the name
-    return _Mark(_COLON_BOX, rest)
+    if _is_title(name, rest):
+        return _Mark(_COLON_BOX, rest)
+    return _Mark(_COLON_BOX)
 
 
-def _read_slashes(line: re.Match[str]) -> _Mark:
+def _is_title(name: str, rest: str) -> bool:
+    """Return whether what follows the name of a box is its title, not its kind or attributes."""
+    return name != _UNTITLED and "=" not in rest and not rest.startswith("{")
+
+
+def _read_slashes(line: _Match) -> _Mark:
     return _Mark(_SLASH_BOX, line["title"] or "", ends=line["name"] is None)
 
 
-def _read_directive(line: re.Match[str]) -> _Mark:
+def _read_directive(line: _Match) -> _Mark:
     return _Mark(line["fence"], line["title"])
 
 
-def _read_indented(line: re.Match[str]) -> _Mark:
+def _read_indented(line: _Match) -> _Mark:
     return _Mark(_INDENTED_BOX, line["title"] or "")
 
 
-_READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Mark | None]], ...] = (
+_READERS: tuple[tuple[re.Pattern[str], Callable[[_Match], _Mark | None]], ...] = (
     (_EMBEDDED, _read_embedded),
     (_TAGS, _read_tags),
     (_ALERT, _read_alert),

@@ -12,9 +12,9 @@ from operator import attrgetter
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.plain import heading_text
 from llama_pack_densex.text.sentences import split_sentences
+from llama_pack_densex.text.tables import PIPE
 
 
 @dataclass(frozen=True)
@@ -162,15 +162,15 @@ class Outline:
         if not between.strip():
             return between
         if "\n" not in between:  # within an item, or a row of which cells are left out
-            return "|" * len(re.findall(PIPE, between)) + " "
+            return "|" * len(PIPE.findall(between)) + " "
         return ("\n\n" if "\n\n" in between else "\n") + self._indentation(start)
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1
-        before = self._text[line_start:start]
-        if before.strip():
+        indentation = self._text[line_start:start]
+        if indentation.strip():
             return ""
-        return before
+        return indentation
 
 
 _LONGEST_BEGINNING = 80  # characters of an item within which a passage begins

@@ -14,17 +14,18 @@ from llama_pack_densex.text.containers import title_of
 from llama_pack_densex.text.layout import Line, Lines
 from llama_pack_densex.text.links import searchable_text, without_pictures
 from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
+from llama_pack_densex.text.tokens import has_words
 
 
 def heading_text(heading: str) -> str:
     """Return the text of a heading without its markup."""
     lines = [line.strip() for line in heading.splitlines()]
-    with_words = (line for line in lines if any(map(str.isalnum, searchable_text(line))))
+    with_words = (line for line in lines if has_words(searchable_text(line)))
     line = title_of(lines[0]) or next(with_words, lines[0])
     marked = _HEADING.fullmatch(line)
     bold = _BOLD_LINE.fullmatch(line)
     if marked:
-        line = marked["wiki"] or marked["asciidoc"] or re.sub(r"(?<!\s)\s+#+$", "", marked["atx"])
+        line = marked["wiki"] or marked["asciidoc"] or _CLOSING_HASHES.sub("", marked["atx"])
     elif bold:
         line = bold["words"]
     words = searchable_text(without_pictures(line))
@@ -44,6 +45,7 @@ _HEADING = re.compile(
     r"|(?P<signs>={1,6})"
     r"(?:[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)|[ \t]+(?P<asciidoc>`?[^\W\d_].*))"
 )
+_CLOSING_HASHES = re.compile(r"(?<!\s)\s+#+$")
 _UNDERLINE = re.compile(r"([-=~^\"*#])\1{2,}")
 _LEVELS = {
     "=": 1,
@@ -344,7 +346,7 @@ def _is_wrap(line_break: _LineBreak) -> bool:
     last = line_break.above.text[-1]
     if _LONE_MARKER.fullmatch(line_break.above.text):
         return True
-    if _begins_paragraph(line_break) or _is_between_kinds(line_break) or _begins_item(line_break):
+    if _is_paragraph_break(line_break):
         return False
     if _is_behind_terminator(line_break):
         return _goes_on_behind_terminator(line_break)
@@ -354,6 +356,12 @@ def _is_wrap(line_break: _LineBreak) -> bool:
     if last in "、，」）" or CJK.match(last) or CJK.match(line_break.letter):
         return _goes_on_in_wide_letters(line_break, last)
     return _is_at_margin(line_break)
+
+
+def _is_paragraph_break(line_break: _LineBreak) -> bool:
+    if _begins_paragraph(line_break) or _begins_item(line_break):
+        return True
+    return _is_between_kinds(line_break)
 
 
 def _begins_paragraph(line_break: _LineBreak) -> bool:

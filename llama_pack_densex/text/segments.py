@@ -9,7 +9,7 @@ from functools import lru_cache
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.sentences import Span, split_sentences
-from llama_pack_densex.text.tokens import contents_of
+from llama_pack_densex.text.tokens import contents_of, has_words
 
 
 # enough for a batch: each step goes through all its passages before the next step begins
@@ -79,7 +79,7 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
             statement = searchable_text(own).strip()
         elif part.kind == "code":
             statement = own
-        if any(map(str.isalnum, statement)) and own.splitlines()[-1].strip() not in entries:
+        if has_words(statement) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))
     if stated:
         return tuple(stated)

@@ -324,7 +324,7 @@ def _abbreviates(stop: _Stop) -> bool:
     spellings = (word.lower(), f"{previous}{word}".lower())  # also z. B.
     if word in _TITLES or not _NEVER_LAST.isdisjoint(spellings):
         return True
-    if word.lower() in _BEFORE_NUMBER or word.lower().endswith("str"):  # no., Hauptstr.
+    if _takes_number(word.lower()):
         is_numbered = _NUMBER.match(stop.run, stop.first) is not None
         if is_numbered or len(word) > 1:  # a letter may be an initial too
             return is_numbered
@@ -334,6 +334,11 @@ def _abbreviates(stop: _Stop) -> bool:
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
     return next_word not in _STARTERS and _may_be_abbreviation(word)
+
+
+def _takes_number(word: str) -> bool:
+    """Return whether a number may follow a word: no., Hauptstr."""
+    return word in _BEFORE_NUMBER or word.endswith("str")
 
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:

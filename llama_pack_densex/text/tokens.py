@@ -564,6 +564,11 @@ def strip_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def has_words(text: str) -> bool:
+    """Return whether a text has a letter or a digit in any script."""
+    return any(map(str.isalnum, text))
+
+
 def has_letters(text: str) -> bool:
     """Return whether a text has a letter in any script; numbers and signs alone cannot be reworded."""
     return any(map(str.isalpha, text))

@@ -9,8 +9,8 @@ from itertools import chain, islice
 
 from llama_pack_densex.text.column_names import has_names, is_figure, is_value
 from llama_pack_densex.text.layout import Block, Blocks, Line, Lines, Span, lines_from
-from llama_pack_densex.text.markdown import cell_text, with_labels
 from llama_pack_densex.text.plain import line_width
+from llama_pack_densex.text.tables import cell_text, with_labels
 
 _SPACES = re.compile(r"(?<![.!?:;,])[ \u3000]{2,}")  # some put two spaces between sentences
 _SEPARATORS = (re.compile(r"(?<!\\)[|｜│┃║]"), re.compile(r"\t"), _SPACES)
@@ -97,7 +97,7 @@ def _joined(above: str, cell: str) -> str:
 def _is_rule(text: str, is_below: bool) -> bool:
     """Return whether a line is a rule between rows; below a row, it may be one for all columns."""
     least = 1 if is_below else 2
-    return len(_DASHES.findall(text)) >= least and _RULE.fullmatch(text) is not None
+    return _RULE.fullmatch(text) is not None and len(_DASHES.findall(text)) >= least
 
 
 def _pieces(line: Line, separator: re.Pattern[str]) -> list[str]:

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_pack_densex.text.blocks import find_blocks
-from llama_pack_densex.text.markdown import with_labels
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences
+from llama_pack_densex.text.tables import with_labels
 
 pytestmark = pytest.mark.pure
 

@@ -194,7 +194,7 @@ def _words_of(text: Text) -> str:
     all_words = [word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS]
     written = [token[0] for token in text.tokens if token.lastgroup != "number"]
     names = [word.lower() for word in written if not word.islower()]
-    return f"{sorted(all_words)} {[name for name in names if name not in STOP_WORDS]}"
+    return " ".join([*sorted(all_words), "", *(name for name in names if name not in STOP_WORDS)])
 
 
 def _wrong_size(text: Text, passage: str, ground: Ground) -> str:

@@ -12,7 +12,7 @@ from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, occur
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.plain import LIST_MARKER
-from llama_pack_densex.text.tokens import STOP_WORDS, normal
+from llama_pack_densex.text.tokens import STOP_WORDS, has_words, normal
 
 
 def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Finding]:
@@ -64,7 +64,7 @@ def states_nothing(sentence: str, following: str, goes_on: bool = False) -> bool
     shown = _TEMPLATE.sub("", sentence)
     marked_words = searchable_text(shown).strip()
     words = _without_marker(marked_words)
-    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))) or _NOTHING.search(words):
+    if not has_words(ADDRESS.sub("", _LINK.sub("", shown))) or _NOTHING.search(words):
         return True
     is_item = words != marked_words
     is_marked = _MARKED.fullmatch(_without_marker(sentence.strip())) is not None
@@ -144,7 +144,6 @@ _GLOSSED = re.compile(r"(\w+) ?\(\Z")
 
 # templates of Hugo and Jinja, and attributes in Markdown
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")
-_LETTER = re.compile(r"[^\W_]")
 _CLAUSE = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})+ +(?=[A-Z]|[^\x00-\x7f])|[QA]\d{0,2}[.:．：])\s*")
 _NAME_OF_ITEM = re.compile(
     rf"\W*(?:{_LATIN}+(?: {_LATIN}+){{0,2}}|[^\W\d]{{1,6}}|[^\W\d]{{1,12}}について)[.。]?\W*(?<!:)",

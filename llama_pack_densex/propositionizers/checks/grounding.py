@@ -208,7 +208,8 @@ def _is_unknown_ja(text: Text, token: _Token, ground: Ground) -> bool:
 def _has_unknown_katakana(word: str, ground: Ground) -> bool:
     if bare(word) in ground.katakana:
         return False
-    return not all(is_common_katakana(part, ground.katakana) for part in re.split("[・=]", word))
+    parts = word.replace("=", "・").split("・")
+    return not all(is_common_katakana(part, ground.katakana) for part in parts)
 
 
 def _has_unknown_kanji(word: str, ground: Ground) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import ERAS, MONTHS, STOP_WORDS
@@ -87,10 +88,8 @@ def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
     """
     for later in _LATER.finditer(text):
         is_date = _is_day if later["day"] else _is_year
-        earlier = [
-            value for number in numbers if number.start < later.start() for value in number.values
-        ]
-        dates = [*filter(is_date, earlier)]
+        earlier = [number.values for number in numbers if number.start < later.start()]
+        dates = [*filter(is_date, chain.from_iterable(earlier))]
         if dates:
             yield dates[-1] + (_value(later["years"] or "") or 1)
 

@@ -59,12 +59,12 @@ def _lost_bounds(stated: _Wording, source: _Wording) -> Iterator[str]:
 
 def _added(stated: _Wording, source: _Wording, passage: _Wording) -> Iterator[str]:
     of_pronouns = {other.word for other in source.negations if not other.negated}  # "without them"
-    possible = stated.possible
-    kept = [other for other in passage.negations if other.is_certain or other.word not in possible]
-    reasons = _around(kept)
+    reasons = passage.certain + [
+        other for other in passage.negations if other.word not in stated.possible
+    ]
     for negation in stated.certain:
         is_of_pronoun = not negation.negated or negation.word in of_pronouns
-        if not is_of_pronoun and not _any_in(negation.negated, reasons):
+        if not is_of_pronoun and not _any_in(negation.negated, _around(reasons)):
             yield f'it has "{negation.word}" beside "{negation.negated[0]}", unlike the passage'
 
 
@@ -166,52 +166,45 @@ class _Wording:
     Args:
         text: The text in lower case.
         language: Its language.
+
+    Attributes:
+        negations: Its words that negate, or may do so.
+        certain: Those of them that negate.
+        possible: The words of the others.
     """
 
     def __init__(self, text: str, language: _Language) -> None:
         self.text = text
         self._language = language
+        matches = language.negations.finditer(text)
+        self.negations = [self._negation(word) for word in matches if word.lastgroup != "idiom"]
+        self.certain = [negation for negation in self.negations if negation.is_certain]
+        self.possible = {negation.word for negation in self.negations if not negation.is_certain}
 
     @cached_property
     def signs(self) -> list[_Sign]:
         """Its words that have an opposite."""
         return [*map(self._sign, self._language.opposites.finditer(self.text))]
 
-    @cached_property
+    @property
     def bounds(self) -> list[_Sign]:
         """Those of them that say "at least" or "at most"."""
         return [sign for sign in self.signs if sign.scale == _BOUNDS]
 
-    @cached_property
-    def negations(self) -> list[_Negation]:
-        """Its words that negate, or may do so."""
-        matches = self._language.negations.finditer(self.text)
-        return [self._negation(match) for match in matches if match.lastgroup != "idiom"]
-
-    @cached_property
-    def certain(self) -> list[_Negation]:
-        """Those of them that negate."""
-        return [negation for negation in self.negations if negation.is_certain]
-
-    @cached_property
-    def possible(self) -> set[str]:
-        """The words of the others."""
-        return {negation.word for negation in self.negations if not negation.is_certain}
-
     def _sign(self, match: re.Match[str]) -> _Sign:
         places = self._language.sides.items()
         scale, side = next(at for at, word in places if word.match(self.text, match.start()))
-        before, after = self._clause(match)
+        left, right = self._clause(match)
         # "18 or older", 18歳以上
         is_behind = self._language.is_before == match[0].startswith("or ")
-        numbers = [*filter(_is_number, before[-2:] if is_behind else after[:1])]
-        other_words = [w for w in (*before[-1:], *after[:1]) if not _is_number(w)]
+        numbers = [*filter(_is_number, left[-2:] if is_behind else right[:1])]
+        other_words = [w for w in (*left[-1:], *right[:1]) if not _is_number(w)]
         return _Sign(match[0], scale, side, tuple(numbers or other_words))
 
     def _negation(self, match: re.Match[str]) -> _Negation:
         is_before = self._language.is_before
-        before, after = self._clause(match)
-        negated = after[:2] if is_before else before[:-3:-1]
+        left, right = self._clause(match)
+        negated = right[:2] if is_before else left[:-3:-1]
         shown_before, shown_after = _SHOWN_AROUND[is_before]
         start = max(0, match.start() - shown_before)
         around = self.text[start : match.end() + shown_after]
@@ -221,9 +214,9 @@ class _Wording:
         """Return the words before and after a match in its clause."""
         border = self._language.border
         start = max(0, match.start() - _LONGEST_CLAUSE)
-        before = border.split(self.text[start : match.start()])[-1]
-        after = border.split(self.text[match.end() : match.end() + _LONGEST_CLAUSE])[0]
-        return _content(before), _content(after)
+        left = border.split(self.text[start : match.start()])[-1]
+        right = border.split(self.text[match.end() : match.end() + _LONGEST_CLAUSE])[0]
+        return _content(left), _content(right)
 
 
 _worded = lru_cache(maxsize=256)(_Wording)  # many propositions share a source sentence

@@ -49,10 +49,11 @@ class Text:
     """
 
     def __init__(self, text: str) -> None:
-        self.addresses: list[str] = ADDRESS.findall(text) if "://" in text or "@" in text else []
-        self.plain = in_one_form(
-            searchable_text(ADDRESS.sub(" ", text) if self.addresses else text)
-        )
+        self.addresses: list[str] = []
+        if "://" in text or "@" in text:
+            self.addresses = ADDRESS.findall(text)
+            text = ADDRESS.sub(" ", text)
+        self.plain = in_one_form(searchable_text(text))
         self.tokens = list(_TOKEN.finditer(self.plain))
         self._values: dict[str, _Values] = {}
 
@@ -197,7 +198,8 @@ class Ground(Text):
     def has_in_thousands(self, number: Number) -> bool:
         """Return whether a number occurs in units of thousands, millions or 百万円, as in tables."""
         values = self.values_of(number.unit)
-        return any(value * power in number.values for power in self._powers for value in values)
+        in_full = {value * power for power in self._powers for value in values}
+        return not in_full.isdisjoint(number.values)
 
     @cached_property
     def _powers(self) -> _Values:
@@ -240,11 +242,12 @@ def _as_decimal(match: re.Match[str]) -> str:
 
 
 def _in_24_hours(match: re.Match[str]) -> str:
-    hour, rest, half, hour_ja = match.groups()
+    hour, minutes, half, hour_ja = match.groups(default="")
     if hour_ja:
         return f"{int(hour_ja) % 12 + 12}時"
-    is_afternoon = half.lower() == "p"
-    return f"{int(hour) % 12 + 12 if is_afternoon else hour}{rest or ''}"
+    if half.lower() == "p":
+        hour = str(int(hour) % 12 + 12)
+    return hour + minutes
 
 
 @lru_cache(maxsize=1 << 14)
@@ -269,7 +272,7 @@ def squeeze(text: str) -> str:
 
 def bare(katakana: str) -> str:
     """Return a text without the signs that are optional in katakana words."""
-    return re.sub("[ー・=]", "", katakana)
+    return _OPTIONAL_SIGNS.sub("", katakana)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -280,12 +283,15 @@ def _stem(word: str) -> str:
 
 
 def _is_inflected(word: str, other: str) -> bool:
-    shared = len(word) if word[:_SHORTEST_STEM] == other[:_SHORTEST_STEM] else 0
+    if word[:_SHORTEST_STEM] != other[:_SHORTEST_STEM]:  # a quick test
+        return False
+    shared = len(word)
     while not other.startswith(word[:shared]):
         shared -= 1
     return shared >= _SHORTEST_STEM and word[shared:] in _ENDINGS and other[shared:] in _ENDINGS
 
 
+_OPTIONAL_SIGNS = re.compile("[ー・=]")
 _BEFORE = 200  # characters before a sentence that "the same year" may refer to
 _SHORTEST_STEM = 4  # letters
 _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
