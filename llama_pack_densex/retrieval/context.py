@@ -392,18 +392,25 @@ def _by_score(facts: Collection[Fact], question: str) -> list[Fact]:
     best_unit = max((abs(fact.unit.score) for fact in facts), default=0.0) or 1.0
     best_node = max((abs(fact.source.score or 0.0) for fact in facts), default=0.0) or 1.0
     words = content_words(question)
-    in_title = {}
-    for fact in facts:
-        title = title_above(fact.source)
-        in_title[fact.source.node_id] = words.intersection(tokenize(title))
 
     def rank(fact: Fact) -> float:
         own = fact.unit.score / best_unit
         of_passage = (fact.source.score or 0.0) / best_node
-        of_title = len(in_title[fact.source.node_id]) / max(1, len(words))
+        of_title = len(_words_in_title(fact, words)) / max(1, len(words))
         return own + PASSAGE_WEIGHT * of_passage + TITLE_WEIGHT * of_title
 
     return sorted(facts, key=rank, reverse=True)
+
+
+def _words_in_title(fact: Fact, words: Collection[str]) -> frozenset[str]:
+    """Return the words of a question, or of what led to a fact in a second hop, that its title contains."""
+    title = _tokens_of(title_above(fact.source))
+    return title.intersection(words) | (title & _tokens_of(fact.unit.led_by))
+
+
+@functools.lru_cache(maxsize=512)
+def _tokens_of(text: str) -> frozenset[str]:
+    return frozenset(tokenize(text))
 
 
 def title_above(node: NodeWithScore) -> str:
