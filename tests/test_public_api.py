@@ -229,8 +229,8 @@ PRIVATE_MODULES = (
     "llm.thoughts",
     "node_parsers.passages",
     "text.links",
-    "text.markdown",
     "text.outline",
+    "text.tables",
 )
 
 

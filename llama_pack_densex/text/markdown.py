@@ -46,12 +46,12 @@ class Structure:
             *_html_elements(text, lines),
             *_tagged_code(text, lines),
         ]
-        for number in _numbers_within(elements, lines):
+        for number in numbers_within(elements, lines):
             raw[number] = ""
         tokens = _parse(raw)
         elements += _tables(tokens, by_number)
         elements += _code(tokens, by_number)
-        elements += _comments(lines, _numbers_within(elements, lines))
+        elements += _comments(lines, numbers_within(elements, lines))
         self.elements = {blocks[0].start: blocks for blocks in elements}
         self.items: dict[int, int] = {}
         self.later_items: set[int] = set()
@@ -85,7 +85,7 @@ _ByNumber = Mapping[int, Line]
 """The lines that are not blank, by number."""
 
 
-def _numbers_within(elements: Iterable[Blocks], lines: Lines) -> set[int]:
+def numbers_within(elements: Iterable[Blocks], lines: Lines) -> set[int]:
     """Return the numbers of the lines that belong to elements."""
     within = (lines_between(lines, blocks[0].start, blocks[-1].end) for blocks in elements)
     return {line.number for line in chain.from_iterable(within)}

@@ -75,10 +75,10 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     for part in segments:
         statement = part.row
         own = part.text_in(text)
-        if part.kind == "sentence":
-            statement = searchable_text(own).strip()
-        elif part.kind == "code":
+        if part.kind == "code":
             statement = own
+        elif part.kind == "sentence" and not statement:
+            statement = searchable_text(own).strip()
         if has_words(statement) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))
     if stated:
