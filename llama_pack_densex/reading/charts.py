@@ -22,9 +22,14 @@ def choose_alternatives(root: Any, in_order: Callable[[Any], Iterable[Any]]) -> 
         alternatives.getparent().remove(alternatives)
 
 
+def letters_of(element: Any) -> str:
+    """Return the text of an element without white space."""
+    return "".join("".join(element.itertext("{*}t")).split())
+
+
 def has_text(element: Any) -> bool:
     """Return whether an element has text that is not white space."""
-    return bool("".join(element.itertext("{*}t")).strip())
+    return letters_of(element) != ""
 
 
 def chart_html(chart: Any) -> str:

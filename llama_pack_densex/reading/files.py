@@ -165,15 +165,14 @@ def find_files(
         files = [root / path.name] if is_file else _walk(root, left_out, unreadable)
         for file in files:
             name = _name(file, root)
-            is_asked_for = is_file or _matches(name, include)
             if _matches(name, exclude):
                 continue
-            if is_asked_for or _is_read_unasked(file, indexed):
+            if is_file or _matches(name, include) or _is_read_unasked(file, indexed):
                 roots.setdefault(file, root)
             elif not _LEFT_BESIDE.fullmatch(file.name):
                 other_kinds.append(file)
-    other_kinds = [file for file in other_kinds if file not in roots]
-    return FoundFiles(_document_ids(roots, indexed), unreadable, other_kinds)
+    not_read = [*itertools.filterfalse(roots.__contains__, other_kinds)]
+    return FoundFiles(_document_ids(roots, indexed), unreadable, not_read)
 
 
 def _root(path: Path) -> Path:

@@ -112,7 +112,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
     _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
-    title = on_one_line(title_tag.get_text()) if title_tag else ""
+    title = _line_of(title_tag) if title_tag else ""
     _lay_out_summaries(soup)
     _name_tabs(soup)
     _drop_marginal(soup)
@@ -217,7 +217,7 @@ def _is_title(tag: Tag) -> bool:
 
 def _mark_box(box: Tag, kind: str, title: Tag) -> None:
     """Write the marks of Markdown's dialects around a box."""
-    box.insert_before(f"{_END}{_READY}:::{kind} {on_one_line(title.get_text())}{_END}")
+    box.insert_before(f"{_END}{_READY}:::{kind} {_line_of(title)}{_END}")
     box.insert_after(f"{_END}{_READY}:::{_END}")
 
 
@@ -389,18 +389,24 @@ def _has_same_terms(group: Sequence[Tag], tag: Tag) -> bool:
 
 def _define(group: Sequence[Tag]) -> None:
     terms = [tag for tag in group if tag.name == "dt"]
-    definitions = [tag for tag in group if tag.name == "dd"]
-    name = ", ".join(filter(None, (on_one_line(term.get_text()) for term in terms)))
+    definitions = group[len(terms) :]
+    lead = _lead_of(terms)
     texts = [tag.find(string=_TEXT) for tag in definitions if not tag.find(_LISTS)]
-    if not name or not any(texts):
+    if not lead or not any(texts):
         return
-    if not name.endswith(("?", "？", ":", "：")):
-        name += ":"
     for text in filter(None, texts):
-        text.insert_before(f"{name} ")
+        text.insert_before(f"{lead} ")
     if len(texts) == len(definitions):
         for term in terms:
             term.extract()
+
+
+def _lead_of(terms: Sequence[Tag]) -> str:
+    """Return terms as they are written before their definition."""
+    name = ", ".join(filter(None, map(_line_of, terms)))
+    if not name or name.endswith(("?", "？", ":", "：")):
+        return name
+    return f"{name}:"
 
 
 def _mark_items(around: Tag) -> None:
@@ -477,14 +483,16 @@ def _table(table: Tag) -> str | None:
         rows = (": ".join(cell.text for cell in cells_of(row)) for row in grid)
         table.replace_with(" ", "; ".join(rows))
         return None
-    least_rows = 1 if table.th else 2
-    if len(grid) < least_rows or len(grid[0]) < 2 or _has_long_cell(grid):
+    if _is_layout(grid, least_rows=1 if table.th else 2):
         return None
     caption = table.caption.get_text() if table.caption else ""
     return to_markdown(grid, caption)
 
 
-def _has_long_cell(grid: Grid) -> bool:
+def _is_layout(grid: Grid, least_rows: int) -> bool:
+    """Return whether a table is too small for data, or has too long a text in a cell."""
+    if len(grid) < least_rows or len(grid[0]) < 2:
+        return True
     return any(len(cell.text) > _LONGEST_CELL for cell in chain(*grid))
 
 
@@ -504,9 +512,13 @@ def _span(cell: Tag, attribute: str) -> int:
     return min(max(_number(cell, attribute, 1), 1), _MAX_SPAN)
 
 
+def _line_of(tag: Tag) -> str:
+    return on_one_line(tag.get_text())
+
+
 def _flat(tag: Tag) -> str:
     """Return the text of a tag on one line, with spaces between its lines."""
     for line in tag.find_all(["br", *_BLOCKS]):
         line.insert_before(" ")
         line.insert_after(" ")
-    return on_one_line(tag.get_text())
+    return _line_of(tag)

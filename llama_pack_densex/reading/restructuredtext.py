@@ -229,11 +229,14 @@ def _simple_table(table: _Match) -> str:
     return _markdown_table(_aligned_rows(header, starts), _aligned_rows(body, starts))
 
 
+_SPANS = re.compile(r"-{2,}(?: +-{2,})*")  # a line below merged cells
+
+
 def _aligned_rows(text: str, starts: Sequence[int]) -> Texts:
     rows: Texts = []
     above = ""
     for line in text.splitlines():
-        if re.fullmatch(r"-{2,}(?: +-{2,})*", line):
+        if _SPANS.fullmatch(line):
             rows[-1:] = [_merged_cells(above, line, starts)]
             continue
         cells = _aligned_cells(line, starts)

@@ -65,7 +65,7 @@ def read_csv(file: Path) -> Iterator[Part]:
         for x, content in enumerate(row):
             if content:
                 places[y, x] = Cell(content)
-    yield Part(_to_records(places, has_forms=False))
+    yield Part(_to_tables(places, has_forms=False))
 
 
 # CSV
@@ -137,6 +137,19 @@ def _count_titles(table: Texts) -> int:
 
 def read_workbook(file: Path) -> Iterator[Part]:
     """Yield the sheets of an Excel file as tables, each sheet below its name, which is also its page."""
+    book = _load(file)
+    _warn_of_uncalculated(file, book)
+    for sheet in book.worksheets:
+        tables = _split_tables(_sheet_places(sheet))
+        texts = (_to_tables(places, has_forms=True) for places in tables)
+        text = "\n\n\n".join(filter(None, texts))
+        if text:
+            text = f"# {sheet.title}\n\n{text}"
+        yield Part(text, {}, sheet.title)
+
+
+def _load(file: Path) -> Any:
+    """Return a workbook, with marks for the missing values of formulas."""
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
     with ZipFile(file) as archive:
@@ -149,15 +162,7 @@ def read_workbook(file: Path) -> Iterator[Part]:
     marked = {name: _mark_uncalculated(part, recalculates) for name, part in worksheets.items()}
     with warnings.catch_warnings():  # openpyxl warns of what it would lose when it writes the file
         warnings.simplefilter("ignore")
-        book = load_workbook(packed({**contents, **marked}), data_only=True, rich_text=True)
-    _warn_of_uncalculated(file, book)
-    for sheet in book.worksheets:
-        tables = _split_tables(_sheet_places(sheet))
-        records = (_to_records(places, has_forms=True) for places in tables)
-        text = "\n\n\n".join(filter(None, records))
-        if text:
-            text = f"# {sheet.title}\n\n{text}"
-        yield Part(text, {}, sheet.title)
+        return load_workbook(packed({**contents, **marked}), data_only=True, rich_text=True)
 
 
 def _count_merged(worksheet: bytes) -> int:
@@ -386,7 +391,7 @@ def _hours(duration: timedelta) -> str:
     return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-def _to_records(places: Places, has_forms: bool) -> str:
+def _to_tables(places: Places, has_forms: bool) -> str:
     return "\n\n\n".join(filter(None, _blocks(list(_stretches(places)), has_forms)))
 
 

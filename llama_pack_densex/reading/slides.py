@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from pptx.oxml import parse_xml
 from pptx.package import Package
+from pptx.parts.slide import NotesSlidePart
 
 from llama_pack_densex.reading.charts import chart_html, choose_alternatives, diagram_html, has_text
 from llama_pack_densex.reading.files import Part, titled
@@ -25,9 +27,9 @@ def read_slides(file: Path) -> Iterator[Part]:
     for number, slide in enumerate(show.slides, 1):
         # for python-pptx, a box with equations, not pictures of them
         choose_alternatives(slide._element, list)
-        html = _shapes_html(slide.shapes, has_items=True)
+        html = _shapes_html(slide.shapes)
         if slide.has_notes_slide:
-            html += _shapes_html(slide.notes_slide.shapes, has_items=False)
+            html += _shapes_html(slide.notes_slide.shapes)
         _, text = html_to_text(html)
         yield Part(text, title, str(number))
 
@@ -37,18 +39,13 @@ _ON_EACH_SLIDE = ("SLIDE_NUMBER", "DATE", "FOOTER", "HEADER")
 _TITLES = ("TITLE", "CENTER_TITLE", "VERTICAL_TITLE")
 
 
-def _shapes_html(shapes: Iterable[Any], has_items: bool) -> str:
-    """Return the text and tables of shapes in reading order, without what is repeated on each slide.
-
-    Args:
-        shapes: The shapes.
-        has_items: Whether the layout may make list items of paragraphs.
-    """
+def _shapes_html(shapes: Iterable[Any]) -> str:
+    """Return the text and tables of shapes in reading order, without what is repeated on each slide."""
     titles = ""
     boxes: _Boxes = []
     for shape in shapes:
         kind = shape.placeholder_format.type.name if shape.is_placeholder else ""
-        html = _shape_html(shape, kind, has_items)
+        html = _shape_html(shape, kind)
         if kind in _TITLES:
             titles += html
         elif html:
@@ -56,16 +53,16 @@ def _shapes_html(shapes: Iterable[Any], has_items: bool) -> str:
     return titles + "".join(box.html for box in _reading_order(boxes))
 
 
-def _shape_html(shape: Any, kind: str, has_items: bool) -> str:
+def _shape_html(shape: Any, kind: str) -> str:
     if hasattr(shape, "shapes"):  # a group
-        return _shapes_html(shape.shapes, has_items)
+        return _shapes_html(shape.shapes)
     if not shape.has_text_frame:
         return _frame_html(shape)
     if kind in _ON_EACH_SLIDE or not has_text(shape._element):
         return ""
     if kind in _TITLES:
         return f"<h1>{_text_html(shape.text_frame)}</h1>"
-    return "".join(_paragraphs_html(shape.text_frame, has_items and _has_items(shape, kind)))
+    return "".join(_paragraphs_html(shape.text_frame, _has_items(shape, kind)))
 
 
 def _frame_html(shape: Any) -> str:
@@ -120,12 +117,13 @@ def _reading_order(boxes: _Boxes) -> _Boxes:
     column_gap, columns = _divide(boxes, _COLUMNS)
     if max(row_gap, column_gap) < -_OVERLAP or len(boxes) > _MOST_DIVIDED:
         return sorted(boxes, key=lambda box: (box.top, box.left))
-    groups = rows
-    if column_gap > row_gap and (row_gap < -_OVERLAP or not _are_labels(columns)):
-        groups = columns
-        if all(box.is_vertical for box in boxes):
-            groups.reverse()
-    return [box for group in groups for box in _reading_order(group)]
+    has_labelled_rows = row_gap >= -_OVERLAP and _are_labels(columns)
+    groups = columns
+    if row_gap >= column_gap or has_labelled_rows:
+        groups = rows
+    elif all(box.is_vertical for box in boxes):
+        groups.reverse()
+    return [*chain(*map(_reading_order, groups))]
 
 
 def _divide(boxes: _Boxes, sides: tuple[str, str]) -> tuple[int, list[_Boxes]]:
@@ -163,8 +161,9 @@ def _width(column: _Boxes) -> int:
 
 
 def _has_items(shape: Any, kind: str) -> bool:
-    """Return whether the layout makes list items of a shape's paragraphs."""
-    if kind not in ("BODY", "OBJECT") or shape._base_placeholder is None:
+    """Return whether the layout makes list items of a shape's paragraphs, as it does except in notes."""
+    is_text = kind in ("BODY", "OBJECT") and not isinstance(shape.part, NotesSlidePart)
+    if not is_text or shape._base_placeholder is None:
         return False
     return not shape._base_placeholder.element.findall(".//{*}lvl1pPr/{*}buNone")
 

@@ -150,11 +150,11 @@ def to_markdown(grid: Grid, title: str = "") -> str:
     """
     records, grid, records_below = take_form(grid)
     blocks = [on_one_line(title), *records]
-    table = list(filterfalse(_is_line, grid))
+    table = list(filterfalse(_is_one_cell, grid))
     names, depth = read_header(table)
     header = table[:depth]
     headings = _headings(grid, header)
-    for is_line, rows in groupby(grid, key=lambda row: _is_line(row) and row not in headings):
+    for is_line, rows in groupby(grid, key=lambda row: _is_one_cell(row) and row not in headings):
         body = [row for row in rows if row not in header]
         if is_line:
             blocks += dict.fromkeys(row[0].text for row in body)
@@ -180,14 +180,14 @@ def _headings(grid: Grid, header: Grid) -> Grid:
     return [row for row, below in pairwise(grid[start:]) if _is_heading(row, below)]
 
 
-def _is_line(row: Row) -> bool:
+def _is_one_cell(row: Row) -> bool:
     return len(row) > 1 and len({*row}) == 1
 
 
 def _is_heading(row: Row, below: Row) -> bool:
     """Return whether a row of three or more columns is one cell, the heading of the rows below it."""
     is_short = len(row[0].text) <= LONGEST_GROUP
-    return len(row) > 2 and _is_line(row) and not _is_line(below) and is_short
+    return len(row) > 2 and _is_one_cell(row) and not _is_one_cell(below) and is_short
 
 
 def record(pairs: Iterable[tuple[str, str]]) -> str:
@@ -307,8 +307,9 @@ def take_form(grid: Grid) -> tuple[list[str], Grid, list[str]]:
     """Return the records and lines of the form at the beginning of a grid (if any), the rows below it,
     and the records with which the form goes on below these.
     """
-    for size in range(min(len(grid), _LARGEST_FORM), 0, -1):
-        if _is_form(grid[:size], is_whole=size == len(grid)):
+    form_rows = [*map(_FormRow, grid[:_LARGEST_FORM])]
+    for size in range(len(form_rows), 0, -1):
+        if _is_form(form_rows[:size], is_whole=size == len(grid)):
             rows = grid[size:]
             end = len(rows) - len([*takewhile(_is_beside, reversed(rows))])
             return [*_form_blocks(grid[:size])], rows[:end], [*_form_blocks(rows[end:])]
@@ -344,60 +345,73 @@ def _pairs(row: Row) -> list[_Pair]:
     return [[*pair, Cell()][:2] for pair in pairs]
 
 
-def _is_form(grid: Grid, is_whole: bool) -> bool:
+class _FormRow:
+    """A row of a form.
+
+    Attributes:
+        cells: Its places.
+        pairs: Its names, each with the cell behind it unless that is another name.
+        is_beside: Whether it is a question and its answer, or a name and a value merged to the end.
+        are_labelled: For each pair, whether it is a name with its value.
+    """
+
+    def __init__(self, row: Row) -> None:
+        self.cells = row
+        self.pairs = _pairs(row)
+        self.is_beside = _is_beside(row)
+        self.are_labelled = [
+            self.is_beside or (value.text != "" and _is_label(name)) for name, value in self.pairs
+        ]
+
+
+def _is_form(rows: Sequence[_FormRow], is_whole: bool) -> bool:
     """Return whether names are beside values, not above them; by the names, or the shape of a whole table."""
-    rows = [*filter(_has_pairs, grid)]
-    pairs = [*map(_pairs, rows)]
-    if not any(value.text for _, value in chain(*pairs[:1])):
+    rows = [row for row in rows if _has_pairs(row.cells)]
+    if not rows or not any(value.text for _, value in rows[0].pairs):
         return False
-    are_labelled = [*map(_are_labelled, rows, pairs)]
-    if any(map(_is_list, rows, rows[1:], are_labelled[1:])):
+    if any(map(_are_list, rows, rows[1:])):
         return False
-    if _has_labels(rows, are_labelled):
-        return is_whole or all(are_labelled[-1])
-    return is_whole and _is_shaped_as_form(rows, pairs)
+    if _has_labels(rows):
+        return is_whole or all(rows[-1].are_labelled)
+    return is_whole and _is_shaped_as_form(rows)
 
 
-def _has_labels(rows: Grid, are_labelled: Sequence[Sequence[bool]]) -> bool:
+def _has_labels(rows: Sequence[_FormRow]) -> bool:
     """Return whether half of the pairs are names with their values, from the first row on."""
-    every = [*chain(*are_labelled)]
-    begins = any(are_labelled[0]) or not any(map(_is_beside, rows))
-    return begins and sum(every) >= max(2, len(every) / 2)
-
-
-def _are_labelled(row: Row, pairs: Sequence[_Pair]) -> list[bool]:
-    """Return, for each pair of a row, whether it is a name with its value."""
-    is_beside = _is_beside(row)
-    return [is_beside or (value.text != "" and _is_label(name)) for name, value in pairs]
+    are_labelled = [*chain(*(row.are_labelled for row in rows))]
+    begins = any(rows[0].are_labelled) or not any(row.is_beside for row in rows)
+    return begins and sum(are_labelled) >= max(2, len(are_labelled) / 2)
 
 
 def _is_beside(row: Row) -> bool:
     """Return whether a row is a question and its answer, or a name and a value merged to the end."""
-    if len(cells_of(row)) != 2:
-        return False
-    is_merged = row[-1] is row[-2] and row[-1].text != ""
-    return is_merged or _is_question(row[0].text)
+    return len(cells_of(row)) == 2 and (_ends_merged(row) or _is_question(row[0].text))
+
+
+def _ends_merged(row: Row) -> bool:
+    return row[-1] is row[-2] and row[-1].text != ""
 
 
 def _is_question(text: str) -> bool:
     return text.endswith(("?", "？"))
 
 
-def _is_list(row: Row, below: Row, are_labelled: Sequence[bool]) -> bool:
+def _are_list(upper: _FormRow, lower: _FormRow) -> bool:
     """Return whether two rows are of a list beside its name: they share the first cell."""
-    is_shared = below[0] is row[0] or not below[0].text
-    return is_shared and not any(are_labelled) and len({*cells_of(below)} - {row[0]}) > 2
+    name = upper.cells[0]
+    is_shared = lower.cells[0] is name or not lower.cells[0].text
+    return is_shared and not any(lower.are_labelled) and len({*cells_of(lower.cells)} - {name}) > 2
 
 
-def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:
+def _is_shaped_as_form(rows: Sequence[_FormRow]) -> bool:
     """Return whether a row ends in a merged value, or a column of values mixes figures and texts."""
-    names, values = zip(*chain(*pairs), strict=True)
+    names, values = zip(*chain(*(row.pairs for row in rows)), strict=True)
     if not all(value.text for value in values) or _has_figures(names):
         return False
     figures = sum(is_figure(value.text) for value in values)
     rarer = min(figures, len(values) - figures)
-    is_mixed = len(pairs[0]) == 1 and rarer > len(values) // 4 + 1
-    return is_mixed or any(row[-1].text and row[-1] is row[-2] for row in rows)
+    is_mixed = len(rows[0].pairs) == 1 and rarer > len(values) // 4 + 1
+    return is_mixed or any(_ends_merged(row.cells) for row in rows)
 
 
 def _is_label(cell: Cell) -> bool:

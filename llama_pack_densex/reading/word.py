@@ -13,7 +13,12 @@ from zipfile import ZipFile
 import mammoth
 from lxml import etree
 
-from llama_pack_densex.reading.charts import chart_html, choose_alternatives, diagram_html
+from llama_pack_densex.reading.charts import (
+    chart_html,
+    choose_alternatives,
+    diagram_html,
+    letters_of,
+)
 from llama_pack_densex.reading.files import Part, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
@@ -96,11 +101,6 @@ def _parsed(parts: dict[str, bytes], name: str) -> Any:
     return etree.fromstring(parts.get(name, b"<none/>"))
 
 
-def _text(element: Any) -> str:
-    """Return the text of an element without white space."""
-    return "".join("".join(element.itertext("{*}t")).split())
-
-
 def _inherited(styles: _Styles, id_: str, path: str) -> Any:
     """Return a setting of a style, or of the nearest style that it is based on; None if there is none."""
     unseen = {**styles}
@@ -131,7 +131,7 @@ def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
             if _is_hidden(run, "w:rStyle", hidden_styles, in_hidden_style):
                 _empty(run)
         properties = paragraph.find("{*}pPr")
-        if properties is None or properties.find("{*}sectPr") is not None or _text(paragraph):
+        if properties is None or properties.find("{*}sectPr") is not None or letters_of(paragraph):
             continue
         if _is_hidden(properties, "w:pStyle", hidden_styles, in_hidden_style):
             paragraph.getparent().remove(paragraph)
@@ -297,7 +297,7 @@ def _mark_headings(document: Any, styles: _Styles) -> None:
     in_tables = {*document.iterfind(".//{*}tbl//{*}p")}
     for paragraph in {*document.iter(f"{{{_W}}}p")} - in_tables:
         level = _outline_level(paragraph, styles)
-        text = _text(paragraph)
+        text = letters_of(paragraph)
         is_short = len(text) <= _LONGEST_HEADING and not text.endswith((".", "。"))
         if not level or int(level) >= _DEEPEST_HEADING or not is_short:
             continue
@@ -337,7 +337,7 @@ def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
             if blocks is None or not pages.get(_attribute(reference, "type"), True):
                 continue
             for block in _related(reference, "id", parts).iterchildren("*"):
-                text = _text(block)
+                text = letters_of(block)
                 if text not in texts and not _PAGE_NUMBER.fullmatch(text):
                     texts.add(text)
                     blocks.append(_without_links(block))
