@@ -538,6 +538,7 @@ def test_bold_lines_with_space_above_are_headings_whose_numbers_give_levels(tmp_
         heading_drawing(590, "2024-05-01", 16),
         heading_drawing(590, "Total: 170.00 EUR", 16),
         heading_drawing(590, "info@example.org", 16),
+        heading_drawing(590, "(in millions of euros)", 16),
         heading_drawing(590, "Guests") + heading_drawing(590, "none", font="F1", x=120),
         heading_drawing(590, "Guest") + heading_drawing(590, "Room", x=300),
         heading_drawing(614, "Guests"),  # no more space above than between the lines of a paragraph
@@ -610,3 +611,15 @@ def test_a_running_head_that_names_a_section_is_left_out(tmp_path: Path) -> None
     file.write_bytes(pdf_bytes([""] * 3, drawings=[CHAPTER + BODY, second, third]))
     texts = [page.text for page in read_file(file, file.name)[1:]]
     assert texts == [" ".join(CYCLES), f"# Rules of the house 2\n{' '.join(CYCLES)}"]
+
+
+def test_a_heading_below_a_running_head_in_its_font_is_one(tmp_path: Path) -> None:
+    names = ("Meals", "Guests", "Staff", "Quiet")
+    drawings = [
+        heading_drawing(740, "Rules of the house", 14)
+        + heading_drawing(722, name, 14)
+        + text_drawing(below(*(f"{name} {line.lower()}" for line in CYCLES), top=690))
+        for name in names
+    ]
+    found = headings(tmp_path / "a.pdf", *drawings)
+    assert found == ["# Rules of the house Meals", "# Guests", "# Staff", "# Quiet"]
