@@ -461,6 +461,29 @@ def test_a_table_with_horizontal_lines_alone(
     ]
 
 
+def test_signs_without_lines_between_them_are_in_the_rows_of_their_figures(tmp_path: Path) -> None:
+    xs = (60, 160, 180, 240, 250, 270, 330, 340)
+    rows = ["In May||2024|||2023|", "Sales|$|1,204||$|998|", "Cost||(803|)||(777|)"]
+    rows += ["Profit|$|401||$|221|", "Taxes||(9|)||(7|)"]
+    drawing = rules(710, 610, right=340)
+    for number, row in enumerate(rows):
+        y = 690 - 20 * number
+        cells = zip(xs, row.split("|"), strict=False)
+        drawing += text_drawing([(x + 2, y + 5, cell) for x, cell in cells if cell])
+        for left, right in ((60, 160), (180, 240), (270, 330)):
+            drawing += rules(y, left=left, right=right)
+    drawing += "".join(f"{x} 710 m {x} 610 l S\n" for x in xs)
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n") == [
+        "| In May | 2024 | 2023 |",
+        "| --- | --- | --- |",
+        "| Sales | $1,204 | $998 |",
+        "| Cost | (803) | (777) |",
+        "| Profit | $401 | $221 |",
+        "| Taxes | (9) | (7) |",
+    ]
+
+
 @pytest.mark.parametrize("below_first", [(515, 495, 430), (495, 475, 430)])
 def test_text_between_the_lines_of_two_tables_is_in_neither(
     tmp_path: Path, below_first: tuple[float, ...]

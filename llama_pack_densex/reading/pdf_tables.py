@@ -145,6 +145,7 @@ def _text_of(text: str, places: Collection[int]) -> str:
 _TOUCHING = 3.0  # points between lines that are meant to touch
 _MOST_RULINGS = 2_000  # per page; a page with more is a drawing
 _LONGEST_CELL = 600  # characters
+_ONLY_SIGNS = re.compile(r"[$€£¥￥()（）%％ ]+")
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
@@ -234,7 +235,7 @@ def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[floa
 
 def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     """Return the table in a frame; None for boxes of text, drawings, and rows without lines between them."""
-    places: defaultdict[_Slot, set[int]] = defaultdict(set)
+    in_slots: defaultdict[_Slot, set[int]] = defaultdict(set)
     line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
         row = frame.ys[bisect(frame.ys, box.y) - 1]
@@ -242,9 +243,11 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
         slot = (row, column)
         if slot in frame.cells:
             line_ys[slot].append(box.y)
-            places[frame.cells[slot]].add(place)
-    cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
-    rows = rows_with_text({slot: cells[first] for slot, first in frame.cells.items()})
+            in_slots[slot].add(place)
+    first_slots = _with_signs_apart(frame.cells, in_slots, text)
+    places = _places_by_cell(first_slots, in_slots)
+    cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
+    rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
     grid = list(rows.values())
     if not _is_table(grid) or _has_undivided_rows(line_ys):
         return None
@@ -255,6 +258,27 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     ]
     columns = _columns_of([pieces], _TOUCHING)
     return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, columns)
+
+
+def _places_by_cell(
+    first_slots: _Cells, in_slots: Mapping[_Slot, set[int]]
+) -> defaultdict[_Slot, set[int]]:
+    places: defaultdict[_Slot, set[int]] = defaultdict(set)
+    for slot, within in in_slots.items():
+        places[first_slots[slot]] |= within
+    return places
+
+
+def _with_signs_apart(first_slots: _Cells, in_slots: Mapping[_Slot, set[int]], text: str) -> _Cells:
+    """Divide cells by rows that have only the signs of figures, between which no lines are drawn."""
+    places = _places_by_cell(first_slots, in_slots)
+    of_signs = {
+        first for first, within in places.items() if _ONLY_SIGNS.fullmatch(_text_of(text, within))
+    }
+    return {
+        slot: (slot[0], first[1]) if first in of_signs else first
+        for slot, first in first_slots.items()
+    }
 
 
 def _with_names_above(table: PdfTable, text: str, boxes: Boxes, outside: Boxes) -> PdfTable:
