@@ -2835,6 +2835,54 @@ def test_labels_between_the_rows_of_a_table_do_not_end_it(tmp_path: Path) -> Non
     assert all(text.count(f"| {label} |") == 1 for label, *_ in rows[1:])
 
 
+def test_rows_far_apart_are_a_table_if_their_cells_line_up(tmp_path: Path) -> None:
+    rows = [["", "2024", "2023"], ["Sales", "1,204", "998"], ["Cost", "(803)", "(777)"]]
+    rows += [["Interest", "-", "12"], ["Profit", "401", "233"]]
+    columns = [72, 250, 330, 410]
+    drawing = table_drawing(rows[:2], columns, style="right")
+    drawing += table_drawing(rows[2:], columns, top=650, height=40, style="right")
+    (text,) = drawn(tmp_path, drawing)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * 3, *rows[1:]])
+    assert table in text
+
+
+def test_a_single_row_below_years_is_a_table(tmp_path: Path) -> None:
+    rows = [["In percent", "2024", "2023"], ["The rate of the tax on what was earned", "17.8", "9"]]
+    columns = [72, 310, 370, 430]
+    other = table_drawing([["The year ended", "12.1", "8"]], columns, top=500, style="right")
+    (text,) = drawn(tmp_path, table_drawing(rows, columns, style="right") + other)
+    assert "| In percent | 2024 | 2023 |\n| --- | --- | --- |\n| The rate of the tax on" in text
+    assert "\nThe year ended 12.1 8\n" in text
+
+
+def test_tables_of_other_columns_are_tables_of_their_own(tmp_path: Path) -> None:
+    upper = [
+        ["At the end", "2024", "2023"],
+        *([f"Asset {n}", f"{n},700,015", f"{n}25"] for n in range(3)),
+    ]
+    lower = [["In the year", "A", "B", "C"]]
+    lower += [[f"Flow {n}", f"{n}3", f"{n}4", f"{n}5"] for n in range(3)]
+    tables = table_drawing(upper, [72, 290, 350, 410], style="right")
+    tables += table_drawing(lower, [72, 290, 310, 350, 410], top=636, style="right")
+    (text,) = drawn(tmp_path, tables)
+    assert "| At the end | 2024 | 2023 |\n| --- | --- | --- |\n| Asset 0 | 0,700,015 |" in text
+    assert (
+        "| In the year | A | B | C |\n| --- | --- | --- | --- |\n| Flow 0 | 03 | 04 | 05 |" in text
+    )
+
+
+@pytest.mark.parametrize(("note", "in_rows"), [("2", 1), ("\\(b\\)", 4)])
+def test_notes_in_labels_do_not_end_a_table(tmp_path: Path, note: str, in_rows: int) -> None:
+    rows = [["", "2024", "2023"], *([f"Asset {n}", f"{n}15", f"{n}25"] for n in range(11))]
+    rows[8][0] = "All of its common shares at par"
+    table = table_drawing(rows, [72, 290, 350, 410], style="right")
+    for row in range(in_rows):
+        table += f"BT /F1 6 Tf 190 {675 - 16 * row} Td ({note}) Tj ET\n"
+    (text,) = drawn(tmp_path, table)
+    assert "|  | 2024 | 2023 |\n| --- | --- | --- |\n| Asset 0 " in text
+    assert "| Asset 10 | 1015 | 1025 |" in text
+
+
 def test_names_above_the_lines_of_a_table_are_its_names(tmp_path: Path) -> None:
     columns = [72, 250, 330, 410]
     names = table_drawing([["At the end of", "2024", "2023"]], columns)

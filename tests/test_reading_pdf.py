@@ -461,6 +461,29 @@ def test_a_table_with_horizontal_lines_alone(
     ]
 
 
+def test_signs_without_lines_between_them_are_in_the_rows_of_their_figures(tmp_path: Path) -> None:
+    xs = (60, 160, 180, 240, 250, 270, 330, 340)
+    rows = ["In May||2024|||2023|", "Sales|$|1,204||$|998|", "Cost||(803|)||(777|)"]
+    rows += ["Profit|$|401||$|221|", "Taxes||(9|)||(7|)"]
+    drawing = rules(710, 610, right=340)
+    for number, row in enumerate(rows):
+        y = 690 - 20 * number
+        cells = zip(xs, row.split("|"), strict=False)
+        drawing += text_drawing([(x + 2, y + 5, cell) for x, cell in cells if cell])
+        for left, right in ((60, 160), (180, 240), (270, 330)):
+            drawing += rules(y, left=left, right=right)
+    drawing += "".join(f"{x} 710 m {x} 610 l S\n" for x in xs)
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n") == [
+        "| In May | 2024 | 2023 |",
+        "| --- | --- | --- |",
+        "| Sales | $1,204 | $998 |",
+        "| Cost | (803) | (777) |",
+        "| Profit | $401 | $221 |",
+        "| Taxes | (9) | (7) |",
+    ]
+
+
 @pytest.mark.parametrize("below_first", [(515, 495, 430), (495, 475, 430)])
 def test_text_between_the_lines_of_two_tables_is_in_neither(
     tmp_path: Path, below_first: tuple[float, ...]
@@ -538,6 +561,7 @@ def test_bold_lines_with_space_above_are_headings_whose_numbers_give_levels(tmp_
         heading_drawing(590, "2024-05-01", 16),
         heading_drawing(590, "Total: 170.00 EUR", 16),
         heading_drawing(590, "info@example.org", 16),
+        heading_drawing(590, "(in millions of euros)", 16),
         heading_drawing(590, "Guests") + heading_drawing(590, "none", font="F1", x=120),
         heading_drawing(590, "Guest") + heading_drawing(590, "Room", x=300),
         heading_drawing(614, "Guests"),  # no more space above than between the lines of a paragraph
@@ -610,3 +634,15 @@ def test_a_running_head_that_names_a_section_is_left_out(tmp_path: Path) -> None
     file.write_bytes(pdf_bytes([""] * 3, drawings=[CHAPTER + BODY, second, third]))
     texts = [page.text for page in read_file(file, file.name)[1:]]
     assert texts == [" ".join(CYCLES), f"# Rules of the house 2\n{' '.join(CYCLES)}"]
+
+
+def test_a_heading_below_a_running_head_in_its_font_is_one(tmp_path: Path) -> None:
+    names = ("Meals", "Guests", "Staff", "Quiet")
+    drawings = [
+        heading_drawing(740, "Rules of the house", 14)
+        + heading_drawing(722, name, 14)
+        + text_drawing(below(*(f"{name} {line.lower()}" for line in CYCLES), top=690))
+        for name in names
+    ]
+    found = headings(tmp_path / "a.pdf", *drawings)
+    assert found == ["# Rules of the house Meals", "# Guests", "# Staff", "# Quiet"]

@@ -33,6 +33,7 @@ from llama_pack_densex.reading.pdf_headings import (
     mark_headings,
     tag_mark,
     with_headings,
+    with_mark_of,
     without_marks,
 )
 from llama_pack_densex.reading.pdf_lines import (
@@ -553,7 +554,7 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     """Remove headers and footers, which recur on nearby pages; those with letters stay on the first page.
 
     Titles that are numbered like pages ("Question 2") stay, unless their text is a line by itself somewhere,
-    as a document's title is.
+    as a document's title is. If the removed line began a heading, the next one does.
     """
     pages = [text.strip().split("\n") for text in texts]
     titles = {without_marks(line).strip().casefold() for page in pages for line in page}
@@ -561,7 +562,8 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
         lines = [page[edge].strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
             if _is_running(lines, number, titles):
-                del page[edge]
+                removed = page.pop(edge)
+                page[:1] = [with_mark_of(removed, line) for line in page[:1]]
     return ["\n".join(page) for page in pages]
 
 

@@ -78,12 +78,19 @@ def without_marks(text: str, replacement: str = "") -> str:
     return _MARKS.sub(replacement, text)
 
 
+def with_mark_of(above: str, line: str) -> str:
+    """Return a line that begins a heading if it continued the one that a removed line above it began."""
+    is_rest = line.startswith(_CONTINUES) and _MARKS.match(above)
+    return above[0] + line[1:] if is_rest else line
+
+
 _NUMBER = r"(?:[\dA-Z]{1,3}(?:\.\d{1,3})+|\d{1,2})\.?"
 _NUMBERED = re.compile(rf"{_NUMBER}[\s\u3000]+|第.{{1,5}}[編部章節条]\s*|Chapter ")
 _SPACE = re.compile(r"\S\s+\S")
-# Captions, and amounts behind their names.
+# Captions, amounts behind their names, and units.
 _NO_HEADING = re.compile(
-    r"(?i)(?:fig(?:ure|ura|\.)|table|tab(?:elle|leau|la|\.)|listing|abb(?:ildung|\.)|図|表|写真)"
+    r"(?i)[(（][^()（）]*[)）]\Z|"
+    r"(?:fig(?:ure|ura|\.)|table|tab(?:elle|leau|la|\.)|listing|abb(?:ildung|\.)|図|表|写真)"
     r"[\s\u3000]*[A-Z]?[.-]?[\d０-９]|[^\d:：]+[:：]\s*[€$£¥￥]?\d"
 )
 _ENTRY = re.compile(r"\s[\divx]{1,4}$")  # of a table of contents

@@ -28,7 +28,7 @@ from llama_pack_densex.reading.tables import (
     rows_with_text,
     runs,
 )
-from llama_pack_densex.text.column_names import is_figure
+from llama_pack_densex.text.column_names import is_figure, is_year
 from llama_pack_densex.text.tokens import LEADER, on_one_line, words
 
 # Marks of hyphenation, characters from broken fonts, and spaces after a currency sign.
@@ -145,6 +145,7 @@ def _text_of(text: str, places: Collection[int]) -> str:
 _TOUCHING = 3.0  # points between lines that are meant to touch
 _MOST_RULINGS = 2_000  # per page; a page with more is a drawing
 _LONGEST_CELL = 600  # characters
+_ONLY_SIGNS = re.compile(r"[$€£¥￥()（）%％ ]+")
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
@@ -234,7 +235,7 @@ def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[floa
 
 def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     """Return the table in a frame; None for boxes of text, drawings, and rows without lines between them."""
-    places: defaultdict[_Slot, set[int]] = defaultdict(set)
+    in_slots: defaultdict[_Slot, set[int]] = defaultdict(set)
     line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
         row = frame.ys[bisect(frame.ys, box.y) - 1]
@@ -242,9 +243,11 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
         slot = (row, column)
         if slot in frame.cells:
             line_ys[slot].append(box.y)
-            places[frame.cells[slot]].add(place)
-    cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
-    rows = rows_with_text({slot: cells[first] for slot, first in frame.cells.items()})
+            in_slots[slot].add(place)
+    first_slots = _with_signs_apart(frame.cells, in_slots, text)
+    places = _places_by_cell(first_slots, in_slots)
+    cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
+    rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
     grid = list(rows.values())
     if not _is_table(grid) or _has_undivided_rows(line_ys):
         return None
@@ -255,6 +258,27 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     ]
     columns = _columns_of([pieces], _TOUCHING)
     return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, columns)
+
+
+def _places_by_cell(
+    first_slots: _Cells, in_slots: Mapping[_Slot, set[int]]
+) -> defaultdict[_Slot, set[int]]:
+    places: defaultdict[_Slot, set[int]] = defaultdict(set)
+    for slot, within in in_slots.items():
+        places[first_slots[slot]] |= within
+    return places
+
+
+def _with_signs_apart(first_slots: _Cells, in_slots: Mapping[_Slot, set[int]], text: str) -> _Cells:
+    """Divide cells by rows that have only the signs of figures, between which no lines are drawn."""
+    places = _places_by_cell(first_slots, in_slots)
+    of_signs = {
+        first for first, within in places.items() if _ONLY_SIGNS.fullmatch(_text_of(text, within))
+    }
+    return {
+        slot: (slot[0], first[1]) if first in of_signs else first
+        for slot, first in first_slots.items()
+    }
 
 
 def _with_names_above(table: PdfTable, text: str, boxes: Boxes, outside: Boxes) -> PdfTable:
@@ -430,6 +454,8 @@ _WIDE_GAP_BEFORE_SIGN = 0.5
 _WIDE_GAP_BEHIND_SIGN = 20.0
 # times the size of characters, from the middle of a table's line to that of the next
 _NEXT_LINE = 2.6
+_NEXT_LINED_UP = 4.0  # the same between rows whose cells are above one another
+_MOST_CROWDED = 0.1  # share of a table's rows; figures in a label or its notes are there too
 # lines without figures between two with figures; more if they are labels
 _MOST_OTHER_LINES = 2
 _MOST_LABELS = 4
@@ -457,18 +483,33 @@ _Columns = Sequence[tuple[float, float]]
 
 def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
     lines = rows_of(_pieces(text, boxes, _WIDE_GAP))
-    rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     end = 0  # of the table above
-    for stretch in runs(rows, lambda run, number: _goes_on(lines, run[-1], number)):
-        columns = _columns([lines[number] for number in stretch])
+    for stretch in _stretches(lines):
+        first = stretch[0]
+        names = lines[first - 1][1:] if first > end else []
+        years = len(names) if all(is_year(name.text) for name in names) else 0
+        columns = _columns([lines[number] for number in stretch], years)
         if columns:
-            first = stretch[0]
-            names = _lines_above(lines[end:], first - end, columns)
+            above = _lines_above(lines[end:], first - end, columns)
             end = _end(lines, stretch[-1], columns)
-            table = [*names, *lines[first:end]]
+            table = [*above, *lines[first:end]]
             places = _places_in(chain(*table))
             lefts = [left for left, _ in columns]
             yield PdfTable(_grid(table, columns), places, lefts, columns)
+
+
+def _stretches(lines: Sequence[_Line]) -> Iterator[list[int]]:
+    """Yield the numbers of the rows with figures that may belong to one table."""
+
+    def is_crowded(numbers: Iterable[int]) -> bool:
+        return _is_crowded([lines[number] for number in numbers])
+
+    rows = [number for number, line in enumerate(lines) if _has_figures(line)]
+    for stretch in runs(rows, lambda run, number: _goes_on(lines, run[-1], number)):
+        if is_crowded(stretch):
+            yield from runs(stretch, lambda run, number: not is_crowded([*run, number]))
+        else:
+            yield stretch
 
 
 def _are_alike(columns: _Columns, upper: _Columns) -> bool:
@@ -507,30 +548,49 @@ def _goes_on(lines: Sequence[_Line], first: int, last: int) -> bool:
     figures_at = min(piece.box.left for piece in lines[first][1:])
     are_labels = all(line[-1].box.right < figures_at for line in between)
     most = _MOST_LABELS if are_labels else _MOST_OTHER_LINES
-    return len(between) <= most and _is_near(lines, first, last)
+    of_first, of_last = _columns_of([lines[first]]), _columns_of([lines[last]])
+    line_up = not between and len(of_last) > 2 and _are_alike(of_first, of_last)
+    widest = _NEXT_LINED_UP if line_up else _NEXT_LINE
+    return len(between) <= most and _is_near(lines, first, last, widest)
 
 
-def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
+def _is_near(lines: Sequence[_Line], first: int, last: int, widest: float = _NEXT_LINE) -> bool:
     """Return whether the lines from one to another are as close as those of a table."""
     box = lines[first][0].box
     step = (lines[last][0].box.y - box.y) / (last - first)
-    return step <= _NEXT_LINE * box.size
+    return step <= widest * box.size
 
 
-def _columns(rows: Sequence[_Line]) -> _Columns:
-    """Return the columns of rows; none if these are not a table."""
+def _is_crowded(rows: Sequence[_Line]) -> bool:
+    """Return whether rows are of several tables: too many have a figure and more in one column."""
+    columns = _columns_of(rows)
+    crowded = 0
+    for row in rows:
+        places = [_numbers(piece, columns)[0] for piece in row]
+        figures = [place for place, piece in zip(places, row, strict=True) if is_figure(piece.text)]
+        crowded += any(places.count(place) > 1 for place in figures)
+    return crowded > _MOST_CROWDED * len(rows)
+
+
+def _columns(rows: Sequence[_Line], years: int) -> _Columns:
+    """Return the columns of rows; none if these are not a table. Below a year for each, a single row may be
+    one.
+    """
     columns = _stacks(rows)
+    is_below_years = len(columns) == years + 1 > 2
+    least = 1 if is_below_years else _LEAST_ROWS
+    without_prose = columns[1:] if is_below_years else columns
     is_sparse = sum(map(len, columns)) < _LEAST_FILLED * len(rows) * len(columns)
-    if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
+    if is_sparse or _is_crowded(rows) or any(map(_is_prose, without_prose)):
         return []
-    if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
+    if _is_contents(rows) or not any(_is_of_figures(cells, least) for cells in columns[1:]):
         return []
     return _columns_of(rows)
 
 
-def _is_of_figures(cells: Sequence[Line]) -> bool:
+def _is_of_figures(cells: Sequence[Line], least: int) -> bool:
     figures = sum(is_figure(cell.text) or cell.text in _NIL for cell in cells)
-    return figures >= max(_LEAST_ROWS, _MOST * len(cells))
+    return figures >= max(least, _MOST * len(cells))
 
 
 def _is_prose(cells: Sequence[Line]) -> bool:

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.containers import CONTAINER_LEVEL
@@ -280,7 +281,9 @@ class _Relations:
 
     def _start_section(self) -> None:
         self._paragraph: Block | None = None  # directly above
-        self._leads: dict[int, Span] = {}  # lead-ins of the current lists or tables, by their depth
+        self._caption: Block | None = None  # above that, if that is a unit
+        # lead-ins of the current lists or tables, by their depth
+        self._leads: dict[int, Sequence[Span]] = {}
         self._items: list[Block] = []  # the current item and those around it
         self._columns: Block | None = None  # the header of the current table
         self._group: Block | None = None  # the heading of the current rows
@@ -300,7 +303,7 @@ class _Relations:
             return ()
         self._leave(block)
         needs = [self._beginning_of(item) for item in self._items]
-        needs += self._leads.values()
+        needs += chain(*self._leads.values())
         needs += self._table_needs_of(block)
         if self._question:
             needs.append(self._question.span)
@@ -335,7 +338,8 @@ class _Relations:
             self._group = None
             self._ends_group = False
         if self._paragraph and block.kind in _LED_IN:
-            self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
+            leads = filter(None, (self._caption, self._paragraph))
+            self._leads[self._paragraph.level] = [*map(self._lead_in, leads)]
         self._leave_lists(block)
         if _is_outside_lists(block):
             self._answers += 1
@@ -365,6 +369,8 @@ class _Relations:
 
     def _enter(self, block: Block) -> None:
         """Remember a block for those below it that depend on it."""
+        is_unit = block.kind == "prose" and _UNIT.fullmatch(self._text, *block.span)
+        self._caption = self._paragraph if is_unit else None
         self._paragraph = block if block.kind == "prose" else None
         if not self._defines(block):
             self._term = self._paragraph
@@ -415,6 +421,7 @@ def _is_outside_lists(block: Block) -> bool:
 
 _LONGEST_LEAD = 300  # characters
 _LED_IN = ("item", "columns", "group", "row", "code")
+_UNIT = re.compile(r"[(（][^()（）]*[)）]")  # "(in millions, except per share data)", （単位：円）
 _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
 _MARKED_QUESTION = re.compile(
     r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"

@@ -81,10 +81,11 @@ def _count_on(numbers: Sequence[float]) -> bool:
 
 
 def _may_be_name(text: str) -> bool:
-    return _is_year(text) or (_NAME.fullmatch(text) is not None and not is_value(text))
+    return is_year(text) or (_NAME.fullmatch(text) is not None and not is_value(text))
 
 
-def _is_year(text: str) -> bool:
+def is_year(text: str) -> bool:
+    """Return whether a text is a year, perhaps with the mark of a note."""
     return _YEAR.fullmatch(text.rstrip("*†")) is not None
 
 
@@ -94,7 +95,7 @@ def _is_above_values(name: str, column: Sequence[str]) -> bool:
         return False
     if len(column) > 1 and min(map(len, column)) >= _TIMES_AS_LONG * len(name):
         return True
-    is_below = is_figure if _is_year(name) else is_value
+    is_below = is_figure if is_year(name) else is_value
     return 2 * sum(map(is_below, column)) > len(column)
 
 

@@ -498,6 +498,14 @@ def test_blocks_cover_a_document_in_order(text: str) -> None:
     assert not text[end:].strip(WHITE_SPACE_AND_QUOTATION_MARKS)
 
 
+@pytest.mark.parametrize("unit", ["($ in millions, except per share)", "（単位：百万円）"])
+def test_a_table_needs_the_caption_above_its_unit(unit: str) -> None:
+    table = "| Cash | 2024 | 2023 |\n| --- | --- | --- |\n| Cash | 7 | 8 |"
+    text = f"It rained.\n\nBalance sheet\n\n{unit}\n\n{table}"
+    outline = Outline(text)
+    assert outline.leads_of(len(text) - 10, len(text)) == f"Balance sheet\n{unit}"
+
+
 @given(DOCUMENTS)
 def test_what_a_block_needs_stands_before_it(text: str) -> None:
     for block in find_blocks(text):
