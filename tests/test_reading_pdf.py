@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -177,11 +178,92 @@ def test_an_indented_line_within_a_sentence_goes_on(tmp_path: Path) -> None:
     assert text == " ".join(CYCLES)
 
 
+NOTE = heading_drawing(600, "1 It is the same in all offices, and in each year.", 8, "F1")
+LEFT = [
+    "The tower of the town hall was built in 1412",
+    "by the masons of the city. Its bell weighs two",
+    "tonnes and is rung at noon by the keeper of",
+]
+RIGHT = [
+    "the tower, who lives in a room below it with",
+    "his wife and their dog, and who also looks",
+    "after the clock. It is closed in winter.",
+]
+
+
+def test_the_end_of_a_sentence_on_the_next_page_is_read_before_the_footnotes(
+    tmp_path: Path,
+) -> None:
+    first = text_drawing(below(*CYCLES[:2])) + NOTE
+    second = text_drawing([(60, 730, "4 The Company"), *below(*CYCLES[2:], *CYCLES)])
+    texts = pages(tmp_path / "a.pdf", [first, second])
+    start, end = " ".join(CYCLES).split(" Three")
+    assert texts[0].split("\n") == [start, "1 It is the same in all offices, and in each year."]
+    assert texts[1].split("\n") == ["4 The Company", f"Three{end}", " ".join(CYCLES)]
+
+
+def test_a_sentence_goes_on_in_the_next_column_behind_a_footnote(tmp_path: Path) -> None:
+    drawings = [text_drawing(below(*LEFT)), NOTE, text_drawing(below(*RIGHT, left=330))]
+    (text,) = pages(tmp_path / "a.pdf", ["".join(drawings)])
+    assert text.split("\n")[0] == " ".join([*LEFT, *RIGHT])
+
+
+@pytest.mark.parametrize(
+    "below_it", ["The tower is closed in winter, and so is the hall.", "a) hall"]
+)
+def test_a_line_that_begins_anew_does_not_end_a_sentence_above(
+    tmp_path: Path, below_it: str
+) -> None:
+    drawings = [text_drawing(below(*CYCLES[:2])) + NOTE, text_drawing(below(below_it))]
+    drawings = [drawing.replace("with a", "with it") for drawing in drawings]
+    assert pages(tmp_path / "a.pdf", drawings)[1] == below_it
+
+
+def test_the_labels_of_a_figure_are_one_line_above_its_caption(tmp_path: Path) -> None:
+    labels = text_drawing([(60, 700, "0.5"), (60, 680, "Loss"), (160, 660, "Model A")])
+    caption = text_drawing([(60, 630, "Figure 1: The loss of both models.")])
+    (text,) = pages(tmp_path / "a.pdf", [labels + caption + text_drawing(below(*CYCLES, top=600))])
+    assert text.startswith("0.5 Loss Model A\n\nFigure 1: The loss of both models.\n")
+
+
+def test_an_indented_block_has_a_margin_of_its_own(tmp_path: Path) -> None:
+    block = [*LEFT, *RIGHT]
+    lines = [*below(*block, left=100), *below(*CYCLES, top=600), *below(*CYCLES, top=530)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text.split("\n")[0] == " ".join(block)
+
+
+def test_a_split_word_keeps_the_hyphen_that_it_has_elsewhere(tmp_path: Path) -> None:
+    lines = [
+        "The models of the three teams are pre-trained, and not at all made for a task-",
+        "specific test or a left-to-",
+        "right order. A task-specific model is one of the larger ones that the company",
+        "pays for.",
+    ]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
+    assert "a task-specific test" in text
+    assert "left-to-right order" in text.replace("\n", " ")
+
+
+def test_code_is_fenced_with_its_indentation(tmp_path: Path) -> None:
+    code = text_drawing(
+        [(80, 600, "# doubled"), (80, 586, "def f(x):"), (108.8, 572, "return 2 * x")]
+    )
+    drawing = text_drawing(below(*CYCLES)) + code.replace("/F1", "/F6")
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.endswith("\n```\n# doubled\ndef f(x):\n    return 2 * x\n```")
+
+
+def test_text_that_is_all_in_a_font_for_code_is_not_fenced(tmp_path: Path) -> None:
+    drawing = text_drawing(below("All of this letter", "was typed.")).replace("/F1", "/F6")
+    assert pages(tmp_path / "a.pdf", [drawing]) == ["All of this letter\nwas typed."]
+
+
 def test_a_paragraph_beside_closer_lines_of_code_is_one_line(tmp_path: Path) -> None:
     code = [f"print({number})" for number in range(20)]
     drawing = text_drawing(below(*code, top=600, step=9)).replace("/F1", "/F6")
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*CYCLES, step=16)) + drawing])
-    assert text.split("\n") == [" ".join(CYCLES), *code]
+    assert text.split("\n") == [" ".join(CYCLES), "", "```", *code, "```"]
 
 
 def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:
@@ -335,13 +417,14 @@ def test_columns_are_read_one_after_another(
         "What there is to see in the old town between the two rivers and on the hill",
     )
     (text,) = pages(tmp_path / "a.pdf", [text_drawing([heading, *across(*columns, shift=shift)])])
-    assert text.split("\n") == [heading[2], *(line for column in columns for line in column)]
+    read = text.removeprefix(heading[2]).replace("\n", "")
+    assert read == "".join(chain(*columns))
 
 
 def test_columns_of_characters_without_shapes_are_read_one_after_another(tmp_path: Path) -> None:
     drawing = text_drawing(across(塔, 市, shift=6)).replace("/F2", "/F4")
     (text,) = pages(tmp_path / "a.pdf", [drawing])
-    assert text.split("\n") == [*塔, *市]
+    assert text.split("\n") == ["".join(塔), "".join(市)]
 
 
 def test_text_in_a_font_that_is_nowhere_is_warned_of_once(
@@ -549,6 +632,26 @@ def test_bold_lines_with_space_above_are_headings_whose_numbers_give_levels(tmp_
     page += BODY + heading_drawing(590, "2 Guests", 12) + REST
     found = headings(tmp_path / "a.pdf", page)
     assert found == ["# 1 Staff", "## 1.1 Leave of absence", "# 2 Guests"]
+
+
+def test_numbered_headings_in_a_font_that_is_used_for_more_are_headings(tmp_path: Path) -> None:
+    names = "".join(
+        heading_drawing(760 - 16 * row, "Ann Lee, Bo Li, Cy Ito,", 14) for row in range(8)
+    )
+    body = [heading_drawing(600 - 90 * n, f"{n} Part {'abc'[n - 1]}", 14) for n in (1, 2, 3)]
+    body += [text_drawing(below(*CYCLES, top=580 - 90 * n)) for n in (1, 2, 3)]
+    (text,) = pages(
+        tmp_path / "a.pdf", [names + "".join(chain(*zip(body[:3], body[3:], strict=True)))]
+    )
+    assert re.findall("(?m)^# (.*)", text) == ["1 Part a", "2 Part b", "3 Part c"]
+
+
+def test_a_heading_as_wide_as_its_column_is_one_beside_another_column(tmp_path: Path) -> None:
+    heading = heading_drawing(700, "2.1 Towers and bells of the old town hall")
+    left = text_drawing(below(*LEFT, *RIGHT, top=680))
+    right = text_drawing(below(*RIGHT, *LEFT, left=320))
+    (text,) = pages(tmp_path / "a.pdf", [heading + left + right])
+    assert text.startswith("# 2.1 Towers and bells of the old town hall\n")
 
 
 @pytest.mark.parametrize(

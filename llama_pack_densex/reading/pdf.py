@@ -6,10 +6,10 @@ import operator
 import re
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from ctypes import c_double, c_float, create_string_buffer
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
 from math import hypot, pi
@@ -21,6 +21,13 @@ from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.node_parsers.metadata import ABOVE_KEY
 from llama_pack_densex.reading.files import Part, titled
+from llama_pack_densex.reading.pdf_flow import (
+    OPEN,
+    fence_code,
+    join_sentences,
+    join_words,
+    mark_lines,
+)
 from llama_pack_densex.reading.pdf_forms import Character, read_fields, string_of, with_fields
 from llama_pack_densex.reading.pdf_headings import (
     Font,
@@ -41,13 +48,12 @@ from llama_pack_densex.reading.pdf_lines import (
     Box,
     Boxes,
     Line,
-    Lines,
     around,
     find_lines,
     page_box,
 )
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, without_readings
-from llama_pack_densex.reading.pdf_paragraphs import TextLine, find_wraps, read_lines, whole_line
+from llama_pack_densex.reading.pdf_paragraphs import TextLine, find_joints, read_lines, whole_line
 from llama_pack_densex.reading.pdf_tables import (
     PdfTable,
     Ruling,
@@ -69,8 +75,6 @@ _FONT_ADVICE = (
     "install fonts for its language (for Japanese on Debian: apt install fonts-noto-cjk)"
 )
 _PDFIUM = threading.Lock()  # PDFium may be used by only one thread at a time
-# PDFium's marks for the hyphen of a word that is split at the end of a line.
-_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
 # Broken fonts yield them, and stores do not accept NUL.
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
@@ -84,9 +88,10 @@ def read_pages(file: Path) -> Iterator[Part]:
         title = titled(document.get_metadata_value("Title"))
         fonts: Counter[Font] = Counter()
         pages = _without_running_lines(_page_texts(document, file, fonts))
-        pages = [_CONTROLS.sub("", _HYPHEN.sub(_joined_word, page)) for page in pages]
+        pages = join_words(join_sentences(pages))
+        pages = [_CONTROLS.sub("", page).translate(_LIGATURES) for page in pages]
         # indent comments of code, which would look like headings
-        pages = [re.sub("(?m)^#", "    #", page) for page in pages]
+        pages = fence_code([re.sub("(?m)^#", "    #", page) for page in pages])
         sections = _best_sections(document, pages, fonts)
         for number, (text, above) in enumerate(sections):
             page = str(number + 1)
@@ -96,32 +101,27 @@ def read_pages(file: Path) -> Iterator[Part]:
             yield Part(text.strip("\n"), metadata, page)
 
 
-def _joined_word(match: re.Match[str]) -> str:
-    """Return the end of a word that is split at a line's end; a hyphen of its own ("region-wide") is lost."""
-    hyphen = "" if match[1][:1].islower() else "-"
-    return f"{hyphen}{match[1]}\n"
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Layout:
     """The text of a page and its positions.
 
     Args:
         text: Its text, with the values of its form fields.
-        boxes: The boxes of its characters; empty if they are not needed, since the lines are in order and
-            there are no tables.
+        lines: Its lines in reading order, in pieces.
         tables: Its tables.
-        wraps: Replacements for the characters at line ends within paragraphs.
-        marks: The marks of lines that may be headings, by where they start.
         has_fonts: Whether all fonts are available; without its font, PDFium leaves out characters.
+        joints: What joins a piece with the one before, by where it starts; others begin a line.
+        marks: The marks of lines, by where they start, or where they end.
+        fonts: The characters in each font.
     """
 
     text: str
-    boxes: Boxes
+    lines: Sequence[Sequence[TextLine]]
     tables: Sequence[PdfTable]
-    wraps: Mapping[int, str]
-    marks: Mapping[int, str]
     has_fonts: bool
+    joints: dict[int, str] = field(default_factory=dict)
+    marks: dict[int, str] = field(default_factory=dict)
+    fonts: Counter[Font] = field(default_factory=Counter)
 
     def is_at_top(self, table: PdfTable) -> bool:
         """Return whether a table may continue one of the page before."""
@@ -140,7 +140,8 @@ def _page_texts(document: Any, file: Path, fonts: Counter[Font]) -> Iterator[str
     last_table: PdfTable | None = None  # at the end of the page before
     is_warned = False
     for page in document:
-        layout = _read_layout(document, page, fonts)
+        layout = _read_layout(document, page)
+        fonts += layout.fonts
         if not layout.has_fonts and not is_warned:
             is_warned = True
             logger.warning("%s %s", file, _FONT_ADVICE)
@@ -153,7 +154,7 @@ def _page_texts(document: Any, file: Path, fonts: Counter[Font]) -> Iterator[str
         yield _page_text(layout, tables)
 
 
-def _read_layout(document: Any, page: Any, fonts: Counter[Font]) -> _Layout:
+def _read_layout(document: Any, page: Any) -> _Layout:
     text_page, turns = _upright_text(page)
     fields = [*read_fields(document, page, turns)]
     across, down = _rulings(page, turns)
@@ -174,35 +175,44 @@ def _read_layout(document: Any, page: Any, fonts: Counter[Font]) -> _Layout:
     flat_texts = [*_flat_texts(text_objects, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
     boxes = _boxes_in(text, box_at) if has_shape else {}  # takes as long as everything else
-    wraps: dict[int, str] = {}
-    marks: dict[int, str] = {}
-    if not fields:
-        wraps, marks = _read_lines(text, box_at, page, text_page, fonts)
     characters = with_fields(text, boxes, fields)
     text = "".join(character.sign for character in characters)
     boxes = _boxes_of(characters) if boxes else {}
     tables: list[PdfTable] = []
     if may_have_tables:
         tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
-    return _Layout(text, boxes, tables, wraps, marks, all(map(_is_embedded, flat_texts)))
+    upright = is_upright(boxes)
+    if upright:
+        boxes = {place: box.turned() for place, box in boxes.items()}
+    rows = _in_reading_order(text, boxes, tables, upright)
+    place_box = boxes.__getitem__ if boxes else box_at
+    lines = read_lines(text, chain(*rows), place_box)
+    layout = _Layout(text, lines, tables, all(map(_is_embedded, flat_texts)))
+    between = "" if upright else " "
+    layout.joints |= {stretch.start: between for row in rows for stretch in row[1:]}
+    if not fields:
+        _join_lines(layout, page, text_page, place_box)
+    return layout
 
 
-def _read_lines(
-    text: str, box_at: Callable[[int], Box], page: Any, text_page: Any, counts: Counter[Font]
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the replacements for line ends within paragraphs, and the marks of possible headings."""
-    lines_in_pieces = read_lines(text, box_at)
-    lines = [*map(whole_line, lines_in_pieces)]
-    fonts = {line.start: font_of(text, line, partial(_font_at, text_page)) for line in lines}
-    counts += count_fonts(lines, fonts)
-    marks = mark_headings(text, lines, box_at, fonts)
-    marks |= _tagged_lines(lines, page, text_page)
+def _join_lines(layout: _Layout, page: Any, text_page: Any, box_at: Callable[[int], Box]) -> None:
+    """Find the joints, marks and fonts of the lines of a page."""
+    in_tables = {place for table in layout.tables for place in table.places}
+    outside = [pieces for pieces in layout.lines if pieces[0].start not in in_tables]
+    lines = [*map(whole_line, outside)]
+    fonts = {line.start: font_of(layout.text, line, partial(_font_at, text_page)) for line in lines}
+    headings = mark_headings(layout.text, lines, box_at, fonts)
+    headings |= _tagged_lines(lines, page, text_page)
 
     def are_apart(above: TextLine, below: TextLine) -> bool:
         is_code = fonts[above.start].is_code and fonts[below.start].is_code
-        return is_code or is_apart(marks, above, below)
+        return is_code or is_apart(headings, above, below)
 
-    return find_wraps(text, lines_in_pieces, are_apart), marks
+    joints, open_lines = find_joints(layout.text, outside, are_apart)
+    layout.joints |= joints
+    layout.marks |= mark_lines(lines, fonts, joints) | headings
+    layout.marks |= {line.end - 1: OPEN for line in open_lines}
+    layout.fonts += count_fonts(lines, fonts)
 
 
 def _upright_text(page: Any) -> tuple[Any, int]:
@@ -233,23 +243,25 @@ def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
     """Return the text of a page in reading order, with the given tables in place of its own."""
     characters = [*layout.text]
     for place, mark in layout.marks.items():
-        characters[place] = mark + characters[place]
-    boxes = {**layout.boxes}
-    wraps = {**layout.wraps}
-    lines: list[Line] = []
+        characters[place] = (
+            f"{characters[place]}{mark}" if mark == OPEN else f"{mark}{characters[place]}"
+        )
     for table in tables:
-        first = min(table.places)
-        last = max(table.places)
-        lines.append(Line("", range(first, first + 1), around(layout.boxes, table.places)))
         for place in table.places:
             characters[place] = ""
-            boxes.pop(place, None)
-        for place in range(first - _LONGEST_BREAK, last + _LONGEST_BREAK + 1):
-            wraps.pop(place, None)
-        characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
-    text = _in_reading_order(replace(layout, boxes=boxes, wraps=wraps), characters, lines)
-    text = text.replace("\r\n", "\n")
-    return re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
+        characters[min(table.places)] = f"\n\n{to_markdown(table.grid)}\n\n"
+    parts: list[str] = []
+    for piece in chain(*layout.lines):
+        text = "".join(characters[piece.start : piece.end]).strip(" ")
+        if text:
+            parts += [layout.joints.get(piece.start, "\n"), text]
+    text = "".join(parts)
+    return re.sub(r"\n{3,}", "\n\n", text) if tables else text
+
+
+# Fonts of TeX without names, whose characters are bitmaps, have these in places of their own.
+_SIGNS_OF_TEX = str.maketrans("\x10\x11\x15\x16\x1b\x1c\x1d\x1e\x1f\x88", "“”–—ﬀﬁﬂﬃﬄ•")
+_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
 
 
 def _text(text_page: Any) -> str:
@@ -262,7 +274,13 @@ def _text(text_page: Any) -> str:
     )
     text = "".join(units).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = without_marks(text, "\ufffd")  # a font's own signs of private use
-    return re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
+
+    def sign(match: re.Match[str]) -> str:
+        is_nameless = not _font_name(text_page, match.start())
+        return match[0].translate(_SIGNS_OF_TEX) if is_nameless else match[0]
+
+    text = re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
+    return re.sub("[\x10-\x1f\x88]", sign, text)
 
 
 # not behind a sign such as "−", whose font may be larger
@@ -371,7 +389,6 @@ def _is_embedded(text_object: Any) -> bool:
 
 _LEAST_BESIDE = 3  # pieces of text beside the piece before them, as lines of columns are
 _LEAST_UPRIGHT = 2
-_LONGEST_BREAK = 4  # characters from the end of a line to the next one: white space and "\r\n"
 
 
 def _may_be_out_of_order(text_page: Any, turns: int) -> bool:
@@ -383,26 +400,28 @@ def _may_be_out_of_order(text_page: Any, turns: int) -> bool:
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
 
 
-def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_tables: Lines) -> str:
-    in_text_order = "".join(layout.wraps.get(place, text) for place, text in enumerate(characters))
-    if not layout.boxes:
-        return in_text_order
-    upright = is_upright(layout.boxes)
+def _in_reading_order(
+    text: str, boxes: Boxes, tables: Iterable[PdfTable], upright: bool
+) -> list[list[range]]:
+    """Return the rows of a page in reading order, as stretches of its text; one row if it is in order."""
+    whole = [[range(len(text))]]
+    if not boxes:
+        return whole
+    outside = {**boxes}
+    lines: list[Line] = []
+    for table in tables:
+        first = min(table.places)
+        lines.append(Line("", range(first, first + 1), around(boxes, table.places)))
+        for place in table.places:
+            outside.pop(place, None)
+    lines += find_lines(text, outside)
     if upright:
-        turned_boxes = {place: box.turned() for place, box in layout.boxes.items()}
-        lines = without_readings(find_lines(layout.text, turned_boxes))
-    else:
-        lines = [*find_lines(layout.text, layout.boxes), *lines_of_tables]
+        lines = without_readings(lines)
     lines.sort(key=lambda line: line.places[0])
-    ordered = reading_order(lines, upright)
-    if [*chain(*ordered)] == lines:
-        return in_text_order
-    between = "" if upright else " "
-    rows: list[str] = []
-    for row in ordered:
-        texts = ("".join(characters[place] for place in line.places) for line in row)
-        rows.append(between.join(texts))
-    return re.sub(r"(?<=[\x02\ufffe])\n", "", "\n".join(rows))
+    rows = reading_order(lines, upright)
+    if [*chain(*rows)] == lines and not upright:
+        return whole
+    return [[range(line.places[0], line.places[-1] + 1) for line in row] for row in rows]
 
 
 # Tables
@@ -559,7 +578,7 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     pages = [text.strip().split("\n") for text in texts]
     titles = {without_marks(line).strip().casefold() for page in pages for line in page}
     for edge in (0, -1) * _RUNNING:
-        lines = [page[edge].strip() if page else "" for page in pages]
+        lines = [without_marks(page[edge]).strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
             if _is_running(lines, number, titles):
                 removed = page.pop(edge)
@@ -575,7 +594,7 @@ def _pages_to_same(lines: Sequence[str], number: int) -> list[int]:
 
 
 def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
-    line = without_marks(lines[number])
+    line = lines[number]
     if not line or line.startswith("|"):
         return False
     same = _pages_to_same(lines, number)
@@ -587,7 +606,7 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     label = _LABEL.match(line)
     if not label or label[1].casefold() in titles:
         return True
-    return without_marks(lines[number + same[0]]).startswith(label[0])
+    return lines[number + same[0]].startswith(label[0])
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:

@@ -48,6 +48,7 @@ _MOST_LINES = 3
 _LONGEST = 150  # characters
 _NEXT_LINE = 1.7  # times the size of characters, from one line of a heading to the next
 _MORE_SPACE = 1.1  # times the usual distance of lines, above a heading no larger than the text
+_NEAR = 3  # lines
 _BESIDE = 4.0  # times the size of characters; text that is nearer belongs to a label
 _INDENT = 1.0  # of all lines below a term; of a paragraph, only the first one has it
 _MOST_BELOW_TERM = 4  # lines
@@ -57,7 +58,7 @@ _FIRST_MARK = 0x100000  # of private use
 _CONTINUES = chr(_FIRST_MARK)
 _FIRST_FONT = 16
 _PAGE_END = "\U0010fffd"
-_MARKS = re.compile("[\U00100000-\U0010fffd]")
+_MARKS = re.compile("[\U000ffff0-\U000ffff2\U00100000-\U0010fffd]")
 _REST = f"[^\n{_PAGE_END}]*"
 _MARKED = re.compile(
     f"(?<![^\n{_PAGE_END}])([\U00100001-\U0010fffc])({_REST}(?:\n{_CONTINUES}{_REST})*)"
@@ -165,7 +166,7 @@ def font_of(text: str, line: TextLine, font_at: Callable[[int], Font]) -> Font:
     wide = [place for place in fonts if WIDE.match(text[place])]
     size = median_low(font.size for font in fonts.values())
     weight = min(fonts[place].weight for place in wide or fonts)
-    return Font(size, weight, fonts[line.start].is_code)
+    return Font(size, weight, all(font.is_code for font in fonts.values()))
 
 
 class _Page:
@@ -228,7 +229,9 @@ class _Page:
         return False
 
     def _has_beside(self, line: TextLine) -> bool:
-        for other in self._lines:
+        number = self._lines.index(line)
+        near = self._lines[max(number - _NEAR, 0) : number + _NEAR + 1]  # not in another column
+        for other in near:
             if other is line or not other.box.is_on_line_of(line.box):
                 continue
             is_label = other.box.right <= line.box.left and re.fullmatch(_NUMBER, other.text)
@@ -245,6 +248,7 @@ class _Page:
 _SLIDES = 29  # half points; text is larger than that on slides
 _LEAST_PAGES = 3  # of a document that may have a cover
 _MOST_SHARE = 0.25  # of a document's characters; more are not headings, but a form or a poster
+_LEAST_NUMBERED = 3  # headings, which show that their font is one for sections
 _MOSTLY = 0.3  # share of the characters in a heading's font that are in headings
 
 
@@ -331,7 +335,8 @@ def _by_font(candidates: Sequence[Heading], text: str, sizes: Counter[Font]) -> 
         characters = sum(len(heading.text) for heading in headings)
         if is_on_cover and text.count(_PAGE_END) >= _LEAST_PAGES - 1 and font != largest:
             continue
-        if characters >= _MOSTLY * sizes[font]:
+        numbered = sum(_depth(heading.text) > 0 for heading in headings)
+        if characters >= _MOSTLY * sizes[font] or numbered >= _LEAST_NUMBERED:
             kept += headings
     return sorted(kept)
 

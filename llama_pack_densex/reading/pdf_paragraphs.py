@@ -7,7 +7,7 @@ fewer of them than one that ends early.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
@@ -22,12 +22,14 @@ from llama_pack_densex.text.tokens import on_one_line
 _LINE = re.compile(
     r"[^\s\x02\ufffe](?:[^\r\n\x02\ufffe]*[^\s\x02\ufffe])?(?:[^\S\r\n]*[\x02\ufffe])?"
 )
+_AT_END = "".join(HYPHENS) + " \t"
 _MOST_LINES = 500  # per page; a page with more is a drawing or a table
 # The following lengths are in heights of a line's characters.
 _NARROWEST = 14.0  # minimum width of a full line
 _AT_MARGIN = 3.0  # maximum distance between the ends of lines that mark the margin
 _INDENT = 0.4  # minimum indentation of a paragraph's first line
 _HANGING = 4.0  # maximum indentation of a list item's lines below its marker
+_LONGEST_WORD = 4.0  # the most room that is left at the end of a full line
 _KEPT_TOGETHER = 2.0  # letters; this much room may be left so that no line begins with "。" or "ー"
 _SPACE = 0.3
 _WIDEST_STEP = 2.2  # maximum distance from one line of a paragraph to the next
@@ -35,6 +37,7 @@ _SAME = 1.2  # maximum ratio of sizes that count as equal, since fonts differ
 _USUAL_LETTER = 0.45  # the width of a letter, or of half a wide one
 # times the usual width per letter; such a line has gaps, as the row of a table has
 _WIDE_GAPS = 1.4
+_LEAST_IN_BLOCK = 4  # lines that show the margin of a block: an abstract has one of its own
 _LEAST_SHARE = 0.12  # minimum share of lines that reach the margin
 _DASHES = "–—"
 _MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s(?![a-z])|[A-Z]\.\d")
@@ -70,16 +73,21 @@ class TextLine:
         return 1 / _SAME < self.box.size / other.box.size < _SAME
 
 
-def read_lines(text: str, box_at: Callable[[int], Box]) -> list[list[TextLine]]:
+def read_lines(
+    text: str, stretches: Iterable[range], box_at: Callable[[int], Box]
+) -> list[list[TextLine]]:
     """Return the lines of a page, each in pieces: PDFium breaks lines at what is raised or lowered.
 
     Args:
         text: The page's text.
+        stretches: The stretches of it in reading order.
         box_at: Returns the box of the character at a place.
     """
-    pieces = [_text_line(match, box_at) for match in _LINE.finditer(text)]
-    if len(pieces) > _MOST_LINES:
-        return []
+    pieces = [
+        _text_line(match, box_at)
+        for stretch in stretches
+        for match in _LINE.finditer(text, stretch.start, stretch.stop)
+    ]
 
     def goes_on(run: list[TextLine], piece: TextLine) -> bool:
         return box_at(piece.start).follows(box_at(run[-1].end - 1), WIDE_GAP)
@@ -87,29 +95,37 @@ def read_lines(text: str, box_at: Callable[[int], Box]) -> list[list[TextLine]]:
     return runs(pieces, goes_on)
 
 
-def find_wraps(
+def find_joints(
     text: str,
     lines_in_pieces: Sequence[Sequence[TextLine]],
     are_apart: Callable[[TextLine, TextLine], bool],
-) -> dict[int, str]:
-    """Return the places of line ends within paragraphs in a page's text, with their replacements.
+) -> tuple[dict[int, str], list[TextLine]]:
+    """Return what joins pieces of lines, and lines of paragraphs, and the lines that end within a sentence.
 
     Args:
         text: The page's text.
         lines_in_pieces: Its lines, as `read_lines` returns them.
         are_apart: Returns whether two lines are not in the same paragraph, whatever their positions.
+
+    Returns:
+        The joints (a space or nothing) by where the later piece or line starts, and the full lines that end
+        within a sentence and go on nowhere near.
     """
-    wraps: dict[int, str] = {}
+    joints: dict[int, str] = {}
     for pieces in lines_in_pieces:
         for left, right in pairwise(pieces):
-            wraps |= _joint_on_line(text, left, right)
+            joints[right.start] = _joint_on_line(text, left, right)
     lines = [*map(whole_line, lines_in_pieces)]
+    if len(lines) > _MOST_LINES:
+        return joints, []
     pairs = [pair for pair in pairwise(lines) if not are_apart(*pair)]
     page = _Page(lines, pairs)
+    open_lines = {line.start: line for line in lines if page.is_open(line)}
     for above, below in pairs:
         if page.goes_on(above, below):
-            wraps |= _joint(text, above, below)
-    return wraps
+            joints[below.start] = joint(above.text, below.text)
+            open_lines.pop(above.start, None)
+    return joints, [*open_lines.values()]
 
 
 def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> TextLine:
@@ -117,7 +133,7 @@ def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> TextLine:
     start, end = match.span()
     word = 1 if WIDE.match(text) else len(text.split(maxsplit=1)[0])
     first = box_at(start)
-    last = box_at(end - 2 if text[-1] in HYPHENS else end - 1)
+    last = box_at(start + len(text.rstrip(_AT_END)) - 1)
     larger = max(first, last, key=lambda box: box.size)  # the other one may be raised
     box = larger._replace(left=first.left, right=last.right)
     return TextLine(text, start, end, box, box_at(start + word - 1).right - first.left)
@@ -136,24 +152,17 @@ def whole_line(pieces: Sequence[TextLine]) -> TextLine:
     )
 
 
-def _joint_on_line(text: str, left: TextLine, right: TextLine) -> dict[int, str]:
-    """Return the replacements for what is between two pieces of a line: a space, or nothing."""
-    places = range(left.end, right.start)
+def _joint_on_line(text: str, left: TextLine, right: TextLine) -> str:
     has_space = " " in text[left.end : right.start]
     is_apart = right.box.left - left.box.right > _SPACE / 2 * left.box.size
-    return {**dict.fromkeys(places, ""), left.end: " " if has_space or is_apart else ""}
+    return " " if has_space or is_apart else ""
 
 
-def _joint(text: str, above: TextLine, below: TextLine) -> Mapping[int, str]:
-    """Return the replacements for the end of a line: a space, nothing between wide characters, and a
-    hyphen only before a word that does not begin in lower case.
-    """
-    places = range(above.end, below.start)
-    if above.text.endswith(HYPHENS):
-        hyphen = "" if below.text[0].islower() else "-"
-        return {above.end - 1: hyphen, **dict.fromkeys(places, "")}
-    joint = on_one_line(f"{above.text[-1]}\n{below.text[0]}")[1:-1]
-    return {**dict.fromkeys(places, ""), above.end: joint}
+def joint(above: str, below: str) -> str:
+    """Return what joins two lines: a space, but nothing between wide characters or behind a hyphen."""
+    if above.endswith(HYPHENS):
+        return ""
+    return on_one_line(f"{above[-1]}\n{below[0]}")[1:-1]
 
 
 class _Page:
@@ -163,6 +172,8 @@ class _Page:
         self, lines: Sequence[TextLine], pairs: Sequence[tuple[TextLine, TextLine]]
     ) -> None:
         self._lines = lines
+        blocks = runs(lines, lambda run, line: _may_be_next(run[-1], line))
+        self._blocks = {line.start: block for block in blocks for line in block}
         self._letter_width = median([*(line.letter_width for line in lines), _USUAL_LETTER])
         self._steps = [step(above, below) for above, below in pairs if _may_be_next(above, below)]
 
@@ -172,7 +183,16 @@ class _Page:
             return False
         if not _is_below(above, below) or _begins_anew(above, below):
             return False
-        return not self._has_wide_gaps(above) and self._is_full(above, below)
+        is_wide = WIDE.match(below.text) is not None
+        size = above.box.size
+        room = _KEPT_TOGETHER * below.first_word if is_wide else below.first_word + _SPACE * size
+        return not self._has_wide_gaps(above) and self._is_full(above, room)
+
+    def is_open(self, line: TextLine) -> bool:
+        """Return whether a line is full, and ends within a sentence."""
+        if line.text[-1] in STOPS + ":：":
+            return False
+        return line.text[-1] in HYPHENS or self._is_full(line, _LONGEST_WORD * line.box.size)
 
     def _is_usualstep(self, above: TextLine, below: TextLine) -> bool:
         """Return whether lines are as close as those of paragraphs: closer ones are rare on the page."""
@@ -183,21 +203,25 @@ class _Page:
         usual = min(self._letter_width, _USUAL_LETTER)
         return line.letter_width > _WIDE_GAPS * usual
 
-    def _is_full(self, above: TextLine, below: TextLine) -> bool:
-        """Return whether the first word of a line had no room on the line above."""
-        size = above.box.size
-        margin = self._margin(above)
-        if margin is None or min(margin, above.box.right) - above.box.left < _NARROWEST * size:
-            return False
-        is_wide = WIDE.match(below.text) is not None
-        room = _KEPT_TOGETHER * below.first_word if is_wide else below.first_word + _SPACE * size
-        return above.box.right + room > margin
+    def _is_full(self, line: TextLine, room: float) -> bool:
+        """Return whether something that takes a certain room had none at the end of a line."""
+        margin = self._margin(line)
+        least = line.box.left + _NARROWEST * line.box.size
+        return (
+            margin is not None
+            and min(margin, line.box.right) >= least
+            and (line.box.right + room > margin)
+        )
 
     def _margin(self, line: TextLine) -> float | None:
         """Return the right margin of a line's column, ignoring a few lines that are too long; None if
         the lines have no common end.
         """
-        ends = sorted(other.box.right for other in self._lines if _is_in_column(other, line))
+        column = [other for other in self._lines if _is_in_column(other, line)]
+        block = [other for other in self._blocks[line.start] if _is_in_column(other, line)]
+        aligned = [other for other in block if _is_aligned(other, line)]
+        enough = (lines for lines in (aligned, block) if len(lines) >= _LEAST_IN_BLOCK)
+        ends = sorted(other.box.right for other in next(enough, column))
         least = max(2, ceil(_LEAST_SHARE * len(ends)))
         for count in range(len(ends), least - 1, -1):
             margin = ends[count - 1]
@@ -218,6 +242,10 @@ def _may_be_next(above: TextLine, below: TextLine) -> bool:
 def _is_in_column(line: TextLine, other: TextLine) -> bool:
     is_beside = abs(line.box.left - other.box.left) > 2 * _HANGING * other.box.size
     return not is_beside and line.is_as_large_as(other)
+
+
+def _is_aligned(line: TextLine, other: TextLine) -> bool:
+    return abs(line.box.left - other.box.left) < _INDENT * other.box.size
 
 
 def _is_below(above: TextLine, below: TextLine) -> bool:
