@@ -124,6 +124,7 @@ _DATE = re.compile(
     rf"(?:年|(?<=\d{{4}})/) ?(?P<month_number>\d{{1,2}}) ?[月/] ?"
     rf"(?P<day_last>\d{{1,2}}) ?(?:日|(?![\w/-]))"
 )
+_FIRST_OF_CENTURY = "70"  # FY70 is fiscal 1970
 _FISCAL_YEAR = re.compile(r"(?<![a-z0-9])fy ?['’]?(\d\d)?(\d\d)(?!\d)")
 _FUNCTION_WORDS = """
 a about above after again against ain all am an and any are aren aren't as at be because been before
@@ -328,8 +329,8 @@ def _runs(text: str) -> list[str]:
 
 
 def _fiscal_year(match: re.Match[str]) -> str:
-    century, year = match.groups("20")
-    return f"fiscal {century}{year} "
+    century = match[1] or ("20" if match[2] < _FIRST_OF_CENTURY else "19")
+    return f"fiscal {century}{match[2]} "
 
 
 def _dated(date: re.Match[str]) -> str:
