@@ -486,6 +486,18 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
+def test_rows_of_many_columns_are_records_and_others_a_table(tmp_path: Path) -> None:
+    def text_of(columns: int) -> str:
+        names = [f"name {number}" for number in range(columns)]
+        row = [f"value {number}" for number in range(columns)]
+        file = write(tmp_path / "a.csv", "\n".join([",".join(names), ",".join(row)]))
+        return read_file(file, "a.csv")[0].text
+
+    assert text_of(21).startswith("|  |  |\n| --- | --- |\n| name 0 | value 0 |\n")
+    assert text_of(3).startswith("| name 0 | name 1 | name 2 |\n")
+    assert len(rows_in(text_of(21))) == len(rows_in(text_of(3))) == 1
+
+
 def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     rows = "価格表,,\n商品,価格,説明\n煎茶,500円,緑色\n※税抜,,\n"
     text = read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text

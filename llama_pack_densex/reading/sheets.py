@@ -43,6 +43,7 @@ _MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
 _MOST_HEADER_ROWS = 6
 _SAMPLE = 10_000  # characters in which the delimiter is detected
 _LONGEST_ROW = 300  # characters, on average over a table; longer rows are records
+_MOST_COLUMNS = 20  # in more, a reader loses the name of a cell: then rows are records, too
 
 _HeadedRow = tuple[str, Sequence[str]]
 """The heading that a row is below (empty if there is none), and its cells."""
@@ -452,7 +453,7 @@ def _rows_below(names: Sequence[str], rows: Grid, heading: str = "") -> Iterator
 
 
 def _tables(names: Sequence[str], rows: Sequence[_HeadedRow]) -> Iterator[str]:
-    """Yield rows as a table, or as a record each if they are long.
+    """Yield rows as a table, or as a record each if they are long or have many columns.
 
     A table needs half as many passages as records do, and 500 words show all cells that answer for 9 in 100
     more of the questions about Wikipedia's tables (FeTaQA).
@@ -462,7 +463,8 @@ def _tables(names: Sequence[str], rows: Sequence[_HeadedRow]) -> Iterator[str]:
     longest_heading = max((heading for heading, _ in rows), key=len)
     has_room = not longest_heading or (len(names) > 2 and len(longest_heading) <= LONGEST_GROUP)
     length = sum(len(" ".join(values)) for _, values in rows)
-    if has_room and length <= _LONGEST_ROW * len(rows):
+    is_narrow = len(names) <= _MOST_COLUMNS and length <= _LONGEST_ROW * len(rows)
+    if has_room and is_narrow:
         yield pipe_table(names, _with_headings(rows))
         return
     for heading, values in rows:
