@@ -79,7 +79,8 @@ def _rows(
         pieces = _pieces(line, separator)
         columns = columns or _spans(line, pieces)
         cells = pieces if separator is not _SPACES else _placed(line, pieces, columns)
-        if row is not None and _is_wrap(cells) and separator is _SPACES:
+        is_as_wide = len(cells) == len(columns)
+        if row is not None and separator is _SPACES and is_as_wide and _is_wrap(cells):
             row = _joined(row, line, cells)
             continue
         if not 1 < len(pieces) <= len(columns):

@@ -112,3 +112,11 @@ def test_a_passage_from_the_middle_of_a_table_keeps_the_names() -> None:
     assert list(passage_sentences(text[start:], context)) == [
         "Plan: Team; Price: 45 EUR; Users: 20"
     ]
+
+
+def test_a_drawing_with_more_columns_below_is_no_table() -> None:
+    drawing = (
+        "  yes            |\n  |              |             does it\n"
+        "  |              +<--- yes --- behave?\n  |              |               |"
+    )
+    assert passage_sentences(drawing)[0] == "yes            |"
