@@ -22,6 +22,7 @@ from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words,
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text, without_quotation_marks
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
@@ -252,9 +253,13 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     language = detect_language(texts[0], best.source.get_content())
     unverified = in_language(UNVERIFIED, "", language or "en")
     sentences: list[str] = []
+    last_label = ""
     for text, fact in zip(texts, ordered, strict=True):
         remark = unverified if fact.unit.unverified else ""
-        sentences += _with_footnotes(text, f"{remark}[^{number}]")
+        label = _label_of(fact)
+        said = text.removeprefix(label) if label == last_label else text
+        last_label = label
+        sentences += _with_footnotes(said, f"{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
@@ -282,10 +287,22 @@ def _quotation(fact: Fact) -> str:
     return _flowing(without_footnotes(text).strip().removeprefix(": "))
 
 
+def _part_of(fact: Fact) -> Block | None:
+    """Return the row, or the sentence of a conversation, that a fact is; None for others."""
+    segments = segment(fact.source.get_content(), context_of(fact.source.node))
+    return next((part for part in segments if part.row and part.row == fact.unit.text), None)
+
+
 def _is_row(fact: Fact) -> bool:
     """Return whether a fact is a row of a table."""
-    segments = segment(fact.source.get_content(), context_of(fact.source.node))
-    return any(part.row and part.row == fact.unit.text for part in segments)
+    part = _part_of(fact)
+    return part is not None and part.kind == "row"
+
+
+def _label_of(fact: Fact) -> str:
+    """Return what says who speaks, before a sentence of a conversation; else empty."""
+    part = _part_of(fact)
+    return part.label if part else ""
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:
