@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from llama_pack_densex.reading.conversations import messages
 from llama_pack_densex.reading.encoding import decode_file
 from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.tables import record
@@ -61,6 +62,12 @@ def _as_records(value: Any) -> Part:
 
 def _blocks(value: Any, level: int) -> Iterator[str]:
     """Yield a small object as a record; of others, what is in them, below its names as headings."""
+    # Whisper repeats the segments as one text
+    spoken = value.get("segments") if isinstance(value, dict) else value
+    turns = messages(spoken) if isinstance(spoken, list) else ""
+    if turns:
+        yield turns
+        return
     if _is_record(value):
         if value:
             yield record(_pairs(value))
