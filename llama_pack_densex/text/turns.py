@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 
 from llama_pack_densex.text.layout import Lines
 from llama_pack_densex.text.tokens import on_one_line, words
@@ -13,21 +13,21 @@ from llama_pack_densex.text.tokens import on_one_line, words
 _TIME = r"\d{1,2}:\d\d(?::\d\d)?(?:\.\d{1,3})?(?:[ \u202f]?[AaPp]\.?[Mm]\b\.?)?"
 _DAY = r"(?:\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4}|\d\d?-[A-Z][a-z]{2}-\d\d)"
 _BRACKETED = r"\[[^\[\]\n]{0,40}\d:\d\d[^\[\]\n]{0,15}\]"
-STAMP = rf"(?:{_BRACKETED}|[\[(]?(?:{_DAY}(?:T|[, \t\u202f]+))?{_TIME}[\])]?)"
-"""The time before a line of a chat or a log, perhaps with the day."""
+# the time before a line of a chat or a log, perhaps with the day
+_STAMP = rf"(?:{_BRACKETED}|[\[(]?(?:{_DAY}(?:T|[, \t\u202f]+))?{_TIME}[\])]?)"
 DAY_ALONE = re.compile(rf"{_DAY} ?[(（]?[^\W\d_]{{0,9}}[)）]?")
 """The line above the messages of a day."""
 
 # "[10:03] Ann: ", "10:03 - Ann: ", "10:03 <ann> ", "10:03<tab>Ann<tab>"
 _TIMED = re.compile(
-    rf"\u200e?{STAMP}(?:\t(?P<tabbed>[^\t]{{1,40}})\t|[ \t]*(?:[-–][ \t]*)?"
+    rf"\u200e?{_STAMP}(?:\t(?P<tabbed>[^\t]{{1,40}})\t|[ \t]*(?:[-–][ \t]*)?"
     r"(?:<[ ~&@%+]?(?P<nick>[^<>\s]{1,30})>|(?P<name>[^\s:：<>\[\]#=*-][^:：<>\[\]\t]{0,40})[:：])(?:\s+|\Z))"
 )
 _MARKED = re.compile(
     r"[○◯](?P<name>[^\s○◯。、]{1,30})\u3000+(?=\S)"
 )  # "○議長（田中君）　", of minutes
 # "14:20 えりか 明日は", of a chat; in a programme, nobody's name comes back
-_SPACED = re.compile(rf"{STAMP} (?P<name>[^\s\d:：]{{1,20}}) (?=\S)")
+_SPACED = re.compile(rf"{_STAMP} (?P<name>[^\s\d:：]{{1,20}}) (?=\S)")
 _WORD = r"(?:[^\W\d_a-z][\w.'’-]{0,20}|de|da|van|von|der|al)"
 _NAMED = re.compile(
     rf"(?:\*\*)?(?P<name>{_WORD}(?: (?:{_WORD}|\d{{1,2}})){{0,3}}|[々一-鿿ァ-ヺー]{{1,10}}[A-Z\d]?)"
@@ -35,7 +35,7 @@ _NAMED = re.compile(
 )
 # "Ann Lee  0:04", "Speaker 1 (00:00:02):", "[10:03] Lee, Ann"
 _ALONE = re.compile(
-    rf"(?:[^\W\d_][^\d:：。.!?]{{0,30}}\d{{0,2}}[ \t]+{STAMP}"
+    rf"(?:[^\W\d_][^\d:：。.!?]{{0,30}}\d{{0,2}}[ \t]+{_STAMP}"
     rf"|{_BRACKETED}[ \t]*[^\W\d_][^:：。!?]{{0,60}})[:：]?"
 )
 # "On 6 May 2024 at 9:15, Ann Lee <ann@example.org> wrote:", above a quotation
@@ -60,7 +60,8 @@ _NO_NAMES = words(
 )
 
 
-_FORMS = (_TIMED, _MARKED, _NAMED, _SPACED, re.compile(STAMP))
+_STAMPED = re.compile(_STAMP)
+_FORMS = (_TIMED, _MARKED, _NAMED, _SPACED, _STAMPED)
 _Labels = dict[int, re.Match[str]]
 """The beginnings of lines, by the numbers of these."""
 
@@ -107,9 +108,9 @@ def begins_with_name(text: str) -> bool:
 def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
     """Find the lines of a text on which turns of a conversation begin, by their numbers.
 
-    A name before a colon counts if there are two of them, as in an interview, and it is no word for
-    something else ("Note:"). Paragraphs below a line belong to its turn if a speaker comes back, or the text
-    begins with a turn, as what is cut out of one does with its context.
+    A name before a colon counts if there are two of them, as in an interview, it is no word for something
+    else ("Note:"), and no turn has a clearer mark. Paragraphs below a line belong to its turn if a speaker
+    comes back, or the text begins with a turn, as what is cut out of one does with its context.
 
     Args:
         lines: The lines of the text.
@@ -124,9 +125,13 @@ def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
             turns[line.number] = alone
         elif label := next(filter(None, (form.match(line.text) for form in _FORMS)), None):
             by_form[label.re][line.number] = label
-    labels = by_form[_TIMED] | by_form[_MARKED] | _names_of_speakers(by_form[_NAMED])
+    labels = by_form[_TIMED] | by_form[_MARKED]
     if _comes_back(by_form[_SPACED]):
         labels |= by_form[_SPACED]
+    unsaid = by_form[_SPACED] | by_form[_STAMPED]
+    if not labels and not turns:
+        labels = _names_of_speakers(by_form[_NAMED])
+        unsaid = by_form[_NAMED]
     first = next((line.number for line in lines if line.text), 0)
     lasts = _comes_back(labels) or first in labels
     said = {
@@ -136,7 +141,7 @@ def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
     if not said:
         return turns
     # what nobody says, such as "10:05 * ann left" or "Note: ", ends a turn
-    return dict.fromkeys(chain(*by_form.values()), Turn("", lasts=False)) | said | turns
+    return dict.fromkeys(unsaid, Turn("", lasts=False)) | said | turns
 
 
 def _names_of_speakers(labels: _Labels) -> _Labels:

@@ -55,6 +55,12 @@ CONVERSATIONS = {
         ["司会：始めます。", "司会：どうぞ。", "黒田（商工会）：上限は月3万円です。",
          "黒田（商工会）：期間は二年です。"],
     ),
+    "a message with a list of names": (
+        "[10:03] Ann: Dates. See below.\nMonday: Bo. Early.\nTuesday: Cy. Late.\n\nNote: Come.\n\nBring tea.",
+        ["[10:03] Ann: Dates.", "[10:03] Ann: See below.", "[10:03] Ann: Monday: Bo.", "[10:03] Ann: Early.",
+         "[10:03] Ann: Tuesday: Cy.", "[10:03] Ann: Late.", "[10:03] Ann: Note: Come.",
+         "[10:03] Ann: Bring tea."],
+    ),
     "a mail with answers between": (
         "[2024-05-07 16:42] Lars:\n\nHello.\n\nOn Mon, 6 May 2024, Ines wrote:\n"
         "> It is late. Who comes?\n\nI do.\n\n> When?\n",
