@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mailbox
 import os
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
@@ -23,7 +24,7 @@ from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
 from llama_pack_densex.reading.encoding import decode
 from llama_pack_densex.reading.readers import READERS
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.segments import segment
+from llama_pack_densex.text.segments import passage_sentences, segment
 from tests.pdf_file import pdf_bytes, sections, table_drawing
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -1469,8 +1470,9 @@ def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None
     sent.add_attachment(b"%PDF-\0", maintype="application", subtype="pdf", filename="地図.pdf")
     (read,) = read_file(write(tmp_path / "見学.eml", sent.as_bytes()), "見学.eml")
     assert read.text == (
-        "# 灯台の見学について\n\nFrom: 鶴田 綾子 <ada@example.jp>\nTo: bo@example.jp\n"
-        "Date: Wed, 01 May 2024 09:30:00 +0900\n\n見学は五月十日です。\n"
+        "# 灯台の見学について\n\n[2024-05-01 09:30] 鶴田 綾子:\n\n見学は五月十日です。\n\n"
+        "```\nFrom: 鶴田 綾子 <ada@example.jp>\nTo: bo@example.jp\n"
+        "Date: Wed, 01 May 2024 09:30:00 +0900\nAttachments: 地図.pdf\n```"
     )
     told = {key: read.metadata[key] for key in ("title", "from", "to", "date")}
     assert told == {
@@ -1483,17 +1485,17 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
     cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse.\n\n"
     cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>It was built in</i>\n1874\n"
     (read,) = read_file(write(tmp_path / "talk.srt", cues), "talk.srt")
-    assert read.text == "Welcome to Karsted\nLighthouse.\nIt was built in\n1874"
+    assert read.text == "Welcome to Karsted Lighthouse. It was built in 1874"
     cues = "WEBVTT\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は\n1871年に点灯しました。\n"
     (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
-    assert read.text == "案内係: この塔は\n1871年に点灯しました。"
+    assert read.text == "[00:00:01] 案内係: この塔は 1871年に点灯しました。"
     cues = (
         "WEBVTT\n\n00:01.000 --> 00:04.000\nIt was built in\n1874\n\n00:05.000 --> 00:06.000\nThen it "
         "burned.\n"
     )
     for lines in (cues, cues.replace("\n", "\r\n")):
         (read,) = read_file(write(tmp_path / "unnumbered.vtt", lines), "unnumbered.vtt")
-        assert read.text == "It was built in\n1874\nThen it burned."
+        assert read.text == "It was built in 1874 Then it burned."
 
 
 def test_what_one_speaker_says_is_read_together_without_ids_and_notes(tmp_path: Path) -> None:
@@ -1505,7 +1507,114 @@ def test_what_one_speaker_says_is_read_together_without_ids_and_notes(tmp_path: 
         "5f-2e/2-0\n00:03.000 --> 00:04.000\n<v Bo>NOTE that.</v>\n"
     )
     (read,) = read_file(write(tmp_path / "call.vtt", cues), "call.vtt")
-    assert read.text == "Ann Lee: The tender is due in May.\nBo: NOTE that."
+    assert read.text == (
+        "[00:00:01] Ann Lee: The tender is due in May.\n\n[00:00:03] Bo: NOTE that."
+    )
+
+
+def test_captions_that_roll_are_read_once_without_sounds(tmp_path: Path) -> None:
+    cues = (
+        "WEBVTT\n\n00:00:00.000 --> 00:00:02.110 align:start\n \nwe<00:00:00.320><c> sharpen</c>\n\n"
+        "00:00:02.110 --> 00:00:02.120 align:start position:0%\nwe sharpen\n \n\n"
+        "00:00:02.120 --> 00:00:04.000 align:start position:0%\nwe sharpen\na<00:00:02.480><c> chisel</c>\n\n"
+        "00:00:04.000 --> 00:00:06.000\n[Music]\n"
+    )
+    (read,) = read_file(write(tmp_path / "a.vtt", cues), "a.vtt")
+    assert read.text == "we sharpen a chisel"
+
+
+def mail(sender: str, sent: str, text: str) -> EmailMessage:
+    message = EmailMessage()
+    message["Subject"], message["From"], message["Date"] = "Cranes", sender, sent
+    message.set_content(text)
+    return message
+
+
+def test_each_sentence_of_a_mail_says_who_wrote_it_when_also_of_quoted_ones(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    text = (
+        "I moved it to 21 May. It starts at 7.\n\nBest regards,\nLars\n\n"
+        "-- \nLars Svensson\nNordkran, +46 920 555\n\n"
+        "This e-mail and any attachments are confidential. Delete them.\n\n"
+        "On Mon, 6 May 2024 at 09:15, Ines Duarte\n<ines@example.pt> wrote:\n\n"
+        "> The crane is needed on 14 May. Who brings weights?\n"
+    )
+    sent = mail("Lars Svensson <lars@example.se>", "Tue, 07 May 2024 16:42:10 +0200", text)
+    (read,) = read_file(write(tmp_path / "a.eml", sent.as_bytes()), "a.eml")
+    asked = "On Mon, 6 May 2024 at 09:15, Ines Duarte <ines@example.pt> wrote: "
+    own, moved, signature, quoted, question, envelope = passage_sentences(read.text)
+    assert own == "[2024-05-07 16:42] Lars Svensson: I moved it to 21 May."
+    assert moved == "[2024-05-07 16:42] Lars Svensson: It starts at 7."
+    assert "+46 920 555" in signature
+    assert "confidential" in signature
+    assert quoted == asked + "The crane is needed on 14 May."
+    assert question == asked + "Who brings weights?"
+    assert envelope.startswith("```\nFrom: Lars Svensson <lars@example.se>")
+
+
+def test_a_forwarded_mail_is_its_writers(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    text = (
+        "See below.\n\n-----Original Message-----\nFrom: Beatriz Nunes <b@example.org>\n"
+        "Sent: Wednesday, December 4, 2024 5:31 PM\nTo: Office\nSubject: Parking\n\n"
+        "Permits cost 340 dollars. Motorcycles are free.\n"
+    )
+    sent = mail("Noor <noor@example.org>", "Thu, 05 Dec 2024 08:00:00 +0000", text)
+    (read,) = read_file(write(tmp_path / "a.eml", sent.as_bytes()), "a.eml")
+    assert passage_sentences(read.text)[:3] == (
+        "[2024-12-05 08:00] Noor: See below.",
+        "[Wednesday, December 4, 2024 5:31 PM] Beatriz Nunes: Permits cost 340 dollars.",
+        "[Wednesday, December 4, 2024 5:31 PM] Beatriz Nunes: Motorcycles are free.",
+    )
+
+
+def test_each_message_of_a_mailbox_is_a_document_without_what_it_repeats(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    box = mailbox.mbox(tmp_path / "a.mbox")
+    box.add(mail("Ann <a@example.org>", "Mon, 06 May 2024 09:15:00 +0200", "The crane is due.\n"))
+    answer = "In June.\n\nOn Mon, 6 May 2024 at 09:15, Ann <a@example.org> wrote:\n\n> The crane is due.\n"
+    box.add(mail("Bo <b@example.org>", "Mon, 06 May 2024 10:00:00 +0200", answer))
+    box.flush()
+    assert names(tmp_path) == ["a.mbox"]
+    first, second = read_file(tmp_path / "a.mbox", "a.mbox")
+    assert (first.id_, second.id_) == ("a.mbox#page=1", "a.mbox#page=2")
+    assert "The crane is due." in first.text
+    assert "due" not in second.text
+    assert "[2024-05-06 10:00] Bo:\n\nIn June." in second.text
+
+
+@pytest.mark.parametrize(
+    ("messages", "turns"),
+    [
+        (
+            [
+                {"user": "U1", "text": "Who has &amp; uses it?", "ts": "1714553000.2",
+                 "thread_ts": "1714553000.2",
+                 "user_profile": {"real_name": "Grace Obi"}},
+                {"user": "U1", "text": "Lunch.", "ts": "1714553500.3"},
+                {"user": "U2", "text": "I do, <@U1>.", "ts": "1714553600.3", "thread_ts": "1714553000.2"},
+            ],
+            "[2024-05-01 08:43] Grace Obi: Who has & uses it?\n\n[2024-05-01 08:53] U2: I do, @Grace Obi.\n\n"
+            "[2024-05-01 08:51] Grace Obi: Lunch.",
+        ),
+        (
+            [{"from": {"user": {"displayName": "Wei"}}, "createdDateTime": "2024-05-01T08:43:20Z",
+              "body": {"contentType": "html", "content": "<p>Done.</p>"}}],
+            "[2024-05-01 08:43] Wei: Done.",
+        ),
+        (
+            {"text": "It leaks. Yes.", "segments": [
+                {"id": 0, "start": 0.0, "end": 2.0, "text": " It"},
+                {"id": 1, "start": 2.0, "end": 4.0, "text": " leaks. Yes."}]},
+            "It leaks. Yes.",
+        ),
+        ([{"author": "Ann", "date": "2024-05-01", "text": "Good.", "rating": 4}], None),
+    ],
+)  # fmt: skip
+def test_exported_messages_are_turns(tmp_path: Path, messages: Any, turns: str | None) -> None:
+    pytest.importorskip("bs4")
+    (read,) = read_file(write(tmp_path / "a.json", json.dumps(messages)), "a.json")
+    assert read.text == turns or (turns is None and "rating" in read.text)
 
 
 def restructured(path: Path, source: str) -> str:
@@ -1673,7 +1782,7 @@ def test_a_page_that_a_browser_saved_whole_is_read_as_mail_is(tmp_path: Path) ->
     file = write(tmp_path / "a.mhtml", page.as_bytes())
     assert names(tmp_path) == ["a.mhtml"]
     (read,) = read_file(file, "a.mhtml")
-    assert (read.id_, read.text) == ("a.mhtml", "# 料金\n\n# 料金\n\n500円です。\n")
+    assert (read.id_, read.text) == ("a.mhtml", "# 料金\n\n# 料金\n\n500円です。")
 
 
 def test_slides_are_read_below_their_titles_with_groups_tables_and_notes(tmp_path: Path) -> None:
@@ -1825,14 +1934,6 @@ def test_a_file_of_another_office_program_is_an_error_with_the_command_that_conv
 ) -> None:
     with pytest.raises(UnreadableFileError, match=f"soffice --headless {command}"):
         read_file(write(tmp_path / name, content), name)
-
-
-def test_a_mailbox_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFileError, match=r"a mailbox: save .*\.eml"):
-        read_file(
-            write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"),
-            "in.mbox",
-        )
 
 
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path) -> None:

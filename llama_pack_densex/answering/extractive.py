@@ -28,6 +28,7 @@ from llama_pack_densex.retrieval.context import (
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text, without_quotation_marks
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
@@ -261,8 +262,13 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     language = detect_language(texts[0], best.source.get_content())
     unverified = in_language(UNVERIFIED, "", language or "en")
     sentences: list[str] = []
+    last_label = ""
     for text, fact in zip(texts, ordered, strict=True):
         remark = unverified if fact.unit.unverified else ""
+        label = _label_of(fact)
+        if label == last_label:
+            text = text.removeprefix(label)
+        last_label = label
         spans = [(0, len(text))] if _is_row(fact) else sentence_spans(text)
         sentences += _with_footnotes(text, spans, f"{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
@@ -292,10 +298,22 @@ def _quotation(fact: Fact) -> str:
     return _flowing(without_footnotes(text).strip().removeprefix(": "))
 
 
+def _part_of(fact: Fact) -> Block | None:
+    """Return the row, or the sentence of a conversation, that a fact is; None for others."""
+    segments = segment(fact.source.get_content(), context_of(fact.source.node))
+    return next((part for part in segments if part.row and part.row == fact.unit.text), None)
+
+
 def _is_row(fact: Fact) -> bool:
     """Return whether a fact is a row of a table."""
-    segments = segment(fact.source.get_content(), context_of(fact.source.node))
-    return any(part.row and part.row == fact.unit.text for part in segments)
+    part = _part_of(fact)
+    return part is not None and part.kind == "row"
+
+
+def _label_of(fact: Fact) -> str:
+    """Return what says who speaks, before a sentence of a conversation; else empty."""
+    part = _part_of(fact)
+    return part.label if part else ""
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:

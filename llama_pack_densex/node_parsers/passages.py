@@ -17,6 +17,7 @@ from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.containers import begins_box
+from llama_pack_densex.text.layout import quotation_depth
 from llama_pack_densex.text.links import readable_text, searchable_text
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
 from llama_pack_densex.text.tables import PIPE
@@ -196,16 +197,17 @@ def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
 
 
 def _cost_within_section(text: str, above: Block, block: Block) -> float:
-    if _needs(block, above):
+    goes_on = block.label != "" and block.label == above.label
+    if _needs(block, above) and not goes_on:
         if above.kind != "item" or _announces(text, above):
             return _BELOW_LEAD
         return _AT_NESTED_ITEM
     is_in_list = block.kind in ("item", "group", "row")
     if is_in_list and block.level < 2:
         return _AT_ITEM
-    if is_in_list or block.level:
+    if is_in_list or block.level or goes_on:
         return _AT_NESTED_ITEM
-    if _is_quoted(text, block) and _is_quoted(text, above):
+    if quotation_depth(text, block.start) and quotation_depth(text, above.start):
         return _IN_QUOTATION
     return _AT_PARAGRAPH
 
@@ -215,15 +217,9 @@ def _needs(block: Block, above: Block) -> bool:
     return any(above.start < end for _, end in block.needs)
 
 
-def _is_quoted(text: str, block: Block) -> bool:
-    """Return whether a block begins behind the mark of a quotation."""
-    line_start = text.rfind("\n", 0, block.start) + 1
-    return ">" in text[line_start : block.start]
-
-
 def _is_mark(text: str, block: Block) -> bool:
-    """Return whether a block is the mark that begins a box, such as a warning."""
-    return block.kind == "nothing" and begins_box(_text_of(block, text))
+    """Return whether a block is the mark that begins a box, such as a warning, or says who speaks."""
+    return block.kind == "nothing" and (block.label != "" or begins_box(_text_of(block, text)))
 
 
 def _announces(text: str, item: Block) -> bool:

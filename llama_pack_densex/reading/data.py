@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from llama_pack_densex.reading.conversations import messages
 from llama_pack_densex.reading.encoding import decode_file
 from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.tables import record
@@ -63,13 +64,24 @@ def _as_records(value: Any) -> Part:
 
 def _blocks(value: Any, level: int) -> Iterator[str]:
     """Yield a small object as a record; of others, what is in them, below its names as headings."""
-    if not _is_record(value):
+    turns = _conversation(value)
+    if turns:
+        yield turns
+    elif not _is_record(value):
         for name, part in _parts(value):
             if name:
                 yield f"{'#' * min(level, 6)} {on_one_line(name)[:_LONGEST_HEADING]}"
             yield from _blocks(part, level + bool(name))
     elif value:
         yield record(_pairs(value))
+
+
+def _conversation(value: Any) -> str:
+    """Return the turns of an exported chat or transcript; empty for other values."""
+    spoken = value
+    if isinstance(value, dict):
+        spoken = value.get("segments")  # Whisper repeats them as one text
+    return messages(spoken) if isinstance(spoken, list) else ""
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:

@@ -1,22 +1,18 @@
-"""Readers of formats that are mostly text: text with front matter, mail, subtitles, notebooks."""
+"""Readers of formats that are mostly text: text with front matter, notebooks."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from email import message_from_bytes
-from email.message import EmailMessage
-from email.policy import default
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from llama_pack_densex.reading.encoding import decode_file
-from llama_pack_densex.reading.files import Part, UnreadableFileError
+from llama_pack_densex.reading.files import Part
 from llama_pack_densex.text.terminal import plain_logger
-from llama_pack_densex.text.tokens import on_one_line, strip_surrogates
 from llama_pack_densex.text.values import plain_values
 
 logger = plain_logger(__name__)
@@ -27,8 +23,6 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?
 def read_text(file: Path) -> Iterator[Part]:
     """Yield a file's text, with its front matter as metadata."""
     text = decode_file(file)
-    if file.suffix.lower() == ".mbox":
-        raise UnreadableFileError(file, "is a mailbox: save its messages as .eml files")
     front = _FRONT_MATTER.match(text)
     metadata = _front_matter(file, front[1]) if front else None
     if front and metadata is not None:
@@ -58,62 +52,6 @@ def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
     except ValueError as error:
         logger.warning("%s: its front matter stays in the text: %s", file, error)
         return None
-
-
-def read_mail(file: Path) -> Iterator[Part]:
-    """Yield a message with its subject as title, or a page that a browser saved in this format."""
-    message = message_from_bytes(file.read_bytes(), policy=default)
-    header = {
-        key: strip_surrogates(on_one_line(str(message[key])))
-        for key in ("subject", "from", "to", "date")
-        if message[key]
-    }
-    title = header.pop("subject", "")
-    text = _mail_text(file, message)
-    attachments = sum(part.is_attachment() for part in message.walk())
-    if attachments:
-        logger.warning("%s: not read: its attachments (%d)", file, attachments)
-    lines = "\n".join(f"{key.capitalize()}: {value}" for key, value in header.items())
-    blocks = [title and f"# {title}", lines, text]
-    metadata = {**header, "title": title} if title else header
-    yield Part("\n\n".join(filter(None, blocks)), metadata)
-
-
-def _mail_text(file: Path, message: EmailMessage) -> str:
-    from llama_pack_densex.reading.html import html_to_text  # needs more packages
-
-    body = message.get_body(("plain", "html"))
-    content = body.get_payload(decode=True) if body else None
-    if not body or not isinstance(content, bytes):
-        return ""
-    text = decode_file(file, content, body.get_content_charset())
-    if body.get_content_subtype() == "html":
-        _, text = html_to_text(text)
-    return text
-
-
-# The header, comments and styles of WebVTT; the times of a cue, with its number or id.
-_NOT_SAID = re.compile(
-    r"(?:\AWEBVTT|(?<=\n\n)(?:NOTE|STYLE|REGION))\b.*(?:\n(?!.* --> ).+)*"
-    r"|(?:^\d+[ \t]*\n|(?<=\n\n)[A-Za-z\d/_-]+\n)?^.* --> .*$|<[^<>]*>",
-    re.MULTILINE,
-)
-
-
-def read_subtitles(file: Path) -> Iterator[Part]:
-    """Yield the lines of subtitles without times; those of one speaker are joined behind the name."""
-    text = "\n".join(decode_file(file).splitlines())
-    text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", text)
-    turns: list[list[str]] = []
-    last_speaker = ""
-    for line in filter(None, _NOT_SAID.sub("", text).splitlines()):
-        speaker, colon, words = line.partition(": ")
-        if colon and speaker == last_speaker:
-            turns[-1].append(words)
-        else:
-            turns.append([line])
-            last_speaker = speaker if colon else last_speaker
-    yield Part("\n".join(on_one_line("\n".join(lines)) for lines in turns))
 
 
 def read_notebook(file: Path) -> Iterator[Part]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -14,9 +14,17 @@ from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.containers import CONTAINER_LEVEL
 from llama_pack_densex.text.layout import Block as Block
-from llama_pack_densex.text.layout import BlockKind, Blocks, Line, Lines, Span, find_lines
+from llama_pack_densex.text.layout import (
+    BlockKind,
+    Blocks,
+    Line,
+    Lines,
+    Span,
+    find_lines,
+    quotation_depth,
+)
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
-from llama_pack_densex.text.markdown import Structure
+from llama_pack_densex.text.markdown import Structure, numbers_within
 from llama_pack_densex.text.plain import (
     DEFINITION,
     LIST_MARKER,
@@ -29,6 +37,7 @@ from llama_pack_densex.text.plain import (
 from llama_pack_densex.text.sentences import after_space, split_sentences
 from llama_pack_densex.text.tables import TOTAL, bare_row, grid_table, row_statement
 from llama_pack_densex.text.tokens import has_words
+from llama_pack_densex.text.turns import DAY_ALONE, Turn, find_turns
 from llama_pack_densex.text.typed_tables import typed_table
 
 _LONGEST_HEADING = 1_000  # characters; the longest in the documentation of packages has 128
@@ -67,7 +76,9 @@ def _moved(block: Block, by: int) -> Block:
 
 @lru_cache(maxsize=64)  # several checks need the blocks of a passage
 def _find_blocks(text: str) -> tuple[Block, ...]:
-    return tuple(_related(text, _mark_struck_out(text, _Scanner(text).blocks())))
+    scanner = _Scanner(text)
+    blocks = _mark_struck_out(text, scanner.blocks())
+    return tuple(_related(blocks, _Relations(text, scanner.turns)))
 
 
 def _mark_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -87,7 +98,15 @@ class _Scanner:
         self._text = text
         self._lines = find_lines(text)
         self._structure = Structure(text, self._lines)
+        kept_whole = numbers_within(self._structure.elements.values(), self._lines)
+        self._turn_lines = find_turns(self._lines, kept_whole)
         self._indents: list[int] = []  # of the last item of plain text, and those around it
+
+    @property
+    def turns(self) -> dict[int, Turn]:
+        """The turns of a conversation, by where they begin."""
+        starts = {line.number: line.start for line in self._lines}
+        return {starts[number]: turn for number, turn in self._turn_lines.items()}
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order, without their needs."""
@@ -111,13 +130,35 @@ class _Scanner:
 
     def _special_at(self, place: int, goes_on: bool) -> Blocks:
         """Return the blocks of something other than prose that begins on a line; empty if nothing does."""
+        if self._lines[place].number in self._turn_lines:
+            return self._label_at(place)
         return (
             self._element_at(place)
+            or self._day_at(place)
             or self._heading_at(place, goes_on)
             or self._summary_at(place)
             or self._bold_heading_at(place)
             or self._bare_row_at(place)
         )
+
+    def _label_at(self, place: int) -> Blocks:
+        """Return the label of a turn if it takes up its lines alone."""
+        line = self._lines[place]
+        turn = self._turn_lines[line.number]
+        if not turn.lines:
+            return ()
+        end = self._lines[place + turn.lines - 1].end
+        return [Block(line.start, end, "nothing", label=turn.label)]
+
+    def _day_at(self, place: int) -> Blocks:
+        """Return the day above the messages of a chat as a heading."""
+        line = self._lines[place]
+        is_above_turn = any(
+            below.number in self._turn_lines for below in self._lines[place + 1 : place + 3]
+        )
+        if not is_above_turn or not DAY_ALONE.fullmatch(line.text):
+            return ()
+        return [Block(line.start, line.end, "heading", BOLD_LEVEL)]
 
     def _element_at(self, place: int) -> Blocks:
         line = self._lines[place]
@@ -209,11 +250,12 @@ class _Scanner:
     def _paragraphs(self, run: Lines) -> Iterator[Block]:
         if not run:
             return
-        for lines in join_wrapped(run, self._structure.items, self._structure.continued):
+        beginnings = self._structure.items.keys() | self._turn_lines.keys()
+        for lines in join_wrapped(run, beginnings, self._structure.continued):
             first = lines[0]
             span = (first.start, lines[-1].end)
             item_depth = self._structure.items.get(first.number) or self._plain_depth(first)
-            if item_depth:
+            if item_depth and first.number not in self._turn_lines:
                 yield self._paragraph(span, "item", item_depth)
             else:
                 yield self._paragraph(span, "prose", self._structure.depths.get(first.number, 0))
@@ -261,11 +303,11 @@ def says_nothing(text: str) -> bool:
 # What a block needs
 
 
-def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
-    relations = _Relations(text)
+def _related(blocks: Iterable[Block], relations: _Relations) -> Iterator[Block]:
     for block in blocks:
         needs = relations.needs_of(block)
-        yield replace(block, needs=needs, row=relations.statement_of(block))
+        label = relations.label_of(block)
+        yield replace(block, needs=needs, row=relations.statement_of(block), label=label)
 
 
 class _Relations:
@@ -275,8 +317,9 @@ class _Relations:
     have depth 1.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, turns: Mapping[int, Turn]) -> None:
         self._text = text
+        self._turns = turns
         self._start_section()
 
     def _start_section(self) -> None:
@@ -291,6 +334,7 @@ class _Relations:
         self._term: Block | None = None
         self._question: Block | None = None
         self._answers = 0  # paragraphs since the question
+        self._speaking: dict[int, tuple[Block, Turn]] = {}  # by the depth of quotations
 
     def needs_of(self, block: Block) -> tuple[Span, ...]:
         """Return the spans that a block needs; to be called for all blocks in order."""
@@ -300,6 +344,7 @@ class _Relations:
         if block.kind == "nothing":
             if RULE.fullmatch(self._text, *block.span):
                 self._start_section()
+            self._speak(block)
             return ()
         self._leave(block)
         needs = [self._beginning_of(item) for item in self._items]
@@ -309,8 +354,30 @@ class _Relations:
             needs.append(self._question.span)
         if self._term and self._defines(block):
             needs.append(self._term.span)
+        if not self._speak(block) and (speaking := self._speaking_at(block)):
+            needs.append(self._beginning_of(speaking[0]))
         self._enter(block)
         return tuple(sorted(set(needs)))
+
+    def _speak(self, block: Block) -> bool:
+        """Remember the turn that a block begins; return whether it begins one."""
+        turn = self._turns.get(block.start)
+        if turn is None:
+            return False
+        self._speaking[quotation_depth(self._text, block.start) + turn.quotes] = (block, turn)
+        return True
+
+    def _speaking_at(self, block: Block) -> tuple[Block, Turn] | None:
+        """Return the turn that a block is in, with its first block; None if it is in none."""
+        speaking = self._speaking.get(quotation_depth(self._text, block.start))
+        return speaking if speaking and (speaking[1].lasts or speaking[0] is block) else None
+
+    def label_of(self, block: Block) -> str:
+        """Return the label of the turn that a block is in; empty if it is in none."""
+        if block.kind not in ("prose", "item"):
+            return block.label
+        speaking = self._speaking_at(block)
+        return speaking[1].label if speaking else ""
 
     def _table_needs_of(self, block: Block) -> Iterator[Span]:
         if block.kind not in ("group", "row"):

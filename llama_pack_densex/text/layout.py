@@ -23,7 +23,7 @@ class Line:
         text: Its text between these; empty for a blank line.
         indent: The white space before it; in a quotation, that after the mark.
         number: Its number in the text, from 0.
-        is_quoted: Whether it has the mark of a quotation, in Markdown or a mail (`>`).
+        depth: How many marks of quotations it has, in Markdown or a mail (`>`).
     """
 
     start: int
@@ -31,7 +31,12 @@ class Line:
     text: str
     indent: str
     number: int
-    is_quoted: bool = False
+    depth: int = 0
+
+    @property
+    def is_quoted(self) -> bool:
+        """Whether it is in a quotation."""
+        return self.depth > 0
 
 
 Lines = Sequence[Line]
@@ -48,7 +53,7 @@ def find_lines(text: str) -> list[Line]:
         stripped = quoted.strip()
         indent = quoted[: len(quoted) - len(quoted.lstrip())] if stripped else ""
         start = position + (len(mark) + len(indent) if stripped else 0)
-        above = Line(start, start + len(stripped), stripped, indent, number, mark != "")
+        above = Line(start, start + len(stripped), stripped, indent, number, mark.count(">"))
         if stripped or not lines or lines[-1].text:
             lines.append(above)
         position += len(raw)
@@ -92,6 +97,11 @@ def _quotation_mark(raw: str, above: Line | None) -> str:
     return mark[0]
 
 
+def quotation_depth(text: str, place: int) -> int:
+    """Return how many marks of quotations stand before a place on its line."""
+    return text.count(">", text.rfind("\n", 0, place) + 1, place)
+
+
 BlockKind = Literal[
     "heading", "prose", "item", "sentence", "columns", "group", "row", "code", "nothing"
 ]
@@ -115,7 +125,9 @@ class Block:
         names: For rows and the header of a table, the names of its columns, as far as they are known.
         cells: For a row, the texts of its cells.
         row: For a row, a statement that can be understood alone: the heading within the table that it is
-            below, then each cell after the name of its column.
+            below, then each cell after the name of its column. For a sentence of a conversation, the
+            sentence after the label of its turn.
+        label: For a paragraph of a conversation, what says who speaks, and perhaps when.
     """
 
     start: int
@@ -127,6 +139,7 @@ class Block:
     names: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     row: str = ""
+    label: str = ""
 
     @property
     def span(self) -> Span:

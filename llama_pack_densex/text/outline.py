@@ -143,7 +143,7 @@ class Outline:
     def leads_of(self, start: int, end: int) -> str:
         """Return the lead-ins of a sentence, an item or a row, outermost first, one per line.
 
-        Table headers and headings within tables are left out: a row's statement already has them.
+        Table headers, headings within tables and who speaks are left out: a statement already has them.
 
         Args:
             start: Where the sentence, item or row begins, in characters.
@@ -151,7 +151,10 @@ class Outline:
         """
         within = self._within(start, end)
         needs = within[0].needs if within else ()
-        leads = (self._text[slice(*span)] for span in needs if span not in self._headers)
+        label = within[0].label if within else ""
+        leads = [self._text[slice(*span)] for span in needs if span not in self._headers]
+        if label:
+            leads = [lead for lead in leads if not lead.startswith(label)]
         return "\n".join(lead for lead in leads if len(lead) <= _LONGEST_NEEDED)
 
     def _gap(self, end: int, start: int) -> str:
@@ -205,6 +208,9 @@ def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
         yield block.start, block.start + len(first_line)
     elif block.kind == "item":
         yield block.start, block.start + min(len(first_line), _LONGEST_BEGINNING)
+    elif block.label and text.startswith(block.label, block.start):
+        _, end = split_sentences(text[block.start : start])[0]
+        yield block.start, block.start + end
 
 
 _LONGEST_SEARCHED = 120  # characters

@@ -68,7 +68,8 @@ _NUMBERED_HEADING = re.compile(
 _NUMBERED_HEADING_ALONE = re.compile(
     r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록)"
     r" ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
-    r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*)[^\W\d_a-z])"
+    r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S"
+    r"|[\d０-９]{1,2}(?:\.[ \t]+|．\s*|\u3000+)[^\W\d_a-z])"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
@@ -155,8 +156,9 @@ def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
     following = lines[below].text
     if kind == "（":
         return _ARTICLE.match(following) is None
-    near = (text_at(lines, place - 2), following)
-    return kind == "1" and ("  " in lines[below].indent or any(map(LIST_MARKER.match, near)))
+    near = filter(None, map(LIST_MARKER.match, (text_at(lines, place - 2), following)))
+    is_near_item = any(marker[0][0] not in "○◯" for marker in near)
+    return kind == "1" and ("  " in lines[below].indent or is_near_item)
 
 
 def _kind(line: str, is_alone: bool = False) -> str:

@@ -8,8 +8,9 @@ from functools import lru_cache
 
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.sentences import Span, split_sentences
+from llama_pack_densex.text.sentences import Span, after_space, split_sentences
 from llama_pack_densex.text.tokens import contents_of, has_words
+from llama_pack_densex.text.turns import shown_label
 
 
 # enough for a batch: each step goes through all its passages before the next step begins
@@ -33,8 +34,19 @@ def _segments_of(text: str, block: Block) -> Iterator[Block]:
     if block.kind not in ("prose", "item"):
         yield block
         return
-    for start, end in split_sentences(block.text_in(text)):
-        yield Block(block.start + start, block.start + end, "sentence")
+    own = block.text_in(text)
+    if not block.label:
+        for start, end in split_sentences(own):
+            yield Block(block.start + start, block.start + end, "sentence")
+        return
+    shown = shown_label(block.label)
+    said = len(block.label) if own.startswith(block.label) else 0
+    start = block.start
+    for sentence_start, sentence_end in split_sentences(own[said:]):
+        end = block.start + said + sentence_end
+        sentence = searchable_text(own[said + sentence_start : said + sentence_end]).strip()
+        yield Block(start, end, "sentence", row=f"{shown}{sentence}", label=shown)
+        start = after_space(text, end)
 
 
 def sentence_spans(text: str) -> list[Span]:
