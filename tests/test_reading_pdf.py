@@ -202,6 +202,12 @@ def test_the_end_of_a_sentence_on_the_next_page_is_read_before_the_footnotes(
     assert texts[1].split("\n") == ["4 The Company", f"Three{end}", " ".join(CYCLES)]
 
 
+def test_a_short_end_of_a_sentence_on_the_next_page_is_not_skipped(tmp_path: Path) -> None:
+    drawings = [text_drawing(below(*DEVICES[:3])), text_drawing(below("は、人事部へ。", *DEVICES))]
+    texts = pages(tmp_path / "a.pdf", drawings)
+    assert texts == [f"{''.join(DEVICES[:3])}は、人事部へ。", "".join(DEVICES)]
+
+
 def test_a_sentence_goes_on_in_the_next_column_behind_a_footnote(tmp_path: Path) -> None:
     drawings = [text_drawing(below(*LEFT)), NOTE, text_drawing(below(*RIGHT, left=330))]
     (text,) = pages(tmp_path / "a.pdf", ["".join(drawings)])
@@ -224,6 +230,12 @@ def test_the_labels_of_a_figure_are_one_line_above_its_caption(tmp_path: Path) -
     caption = text_drawing([(60, 630, "Figure 1: The loss of both models.")])
     (text,) = pages(tmp_path / "a.pdf", [labels + caption + text_drawing(below(*CYCLES, top=600))])
     assert text.startswith("0.5 Loss Model A\n\nFigure 1: The loss of both models.\n")
+
+
+def test_the_line_numbers_of_a_draft_are_left_out(tmp_path: Path) -> None:
+    numbers = text_drawing(below(*map(str, range(54, 70)), left=20))
+    (text,) = pages(tmp_path / "a.pdf", [numbers + text_drawing(below(*CYCLES * 4))])
+    assert text == "\n".join([" ".join(CYCLES)] * 4)
 
 
 def test_an_indented_block_has_a_margin_of_its_own(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ from llama_pack_densex.reading.pdf_tables import (
     find_tables,
     may_have_columns,
 )
-from llama_pack_densex.reading.tables import to_markdown
+from llama_pack_densex.reading.tables import runs, to_markdown
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -170,7 +170,8 @@ def _read_layout(document: Any, page: Any) -> _Layout:
         x, y = _origin(text_page, place)
         return page_box((x, y, x, y), turns).bottom
 
-    text = _with_superscripts(_text(text_page), box_at, baseline_at)
+    text = _without_line_numbers(_text(text_page), box_at)
+    text = _with_superscripts(text, box_at, baseline_at)
     may_have_tables = bool(frames or rules) or may_have_columns(text)
     flat_texts = [*_flat_texts(text_objects, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
@@ -281,6 +282,27 @@ def _text(text_page: Any) -> str:
 
     text = re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
     return re.sub("[\x10-\x1f\x88]", sign, text)
+
+
+_LEAST_NUMBERED = 10  # lines
+_ALONE = re.compile(r"(?m)^(\d{1,4})[ \r]*$")
+
+
+def _without_line_numbers(text: str, box_at: Callable[[int], Box]) -> str:
+    """Return a text with spaces in place of the numbers that a draft has beside its lines."""
+
+    def goes_on(run: list[re.Match[str]], number: re.Match[str]) -> bool:
+        left, top, *_ = box_at(number.start())
+        last = box_at(run[-1].start())
+        is_next = int(number[1]) == int(run[-1][1]) + 1
+        return is_next and top > last.bottom - last.size / 2 and abs(left - last.left) < last.width
+
+    for run in runs(_ALONE.finditer(text), goes_on):
+        if len(run) >= _LEAST_NUMBERED:
+            for number in run:
+                start, end = number.span(1)
+                text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+    return text
 
 
 # not behind a sign such as "−", whose font may be larger

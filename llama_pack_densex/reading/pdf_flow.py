@@ -28,6 +28,7 @@ CODE = "\U000ffff2"
 _MUCH_SMALLER = 1.05
 _TURNED = 0.2  # heights of a line; letters are wider, unless they are turned
 _SHORTEST = 30  # columns; shorter lines are parts of figures
+_LONGEST_LABEL = 40  # columns
 _LONG = 60  # columns; more than a line of a column
 _FARTHEST = 2  # pages; those between may have figures only
 _MOST_RUNNING = 2  # lines at the top of a page
@@ -82,7 +83,7 @@ def _with_joined_labels(lines: Iterable[str]) -> list[str]:
     kept: list[str] = []
     for line in lines:
         labels: list[str] = []
-        while _FIGURE.match(line) and kept and _is_label(kept[-1]):
+        while _FIGURE.match(line) and kept and _is_label(kept[-1], _LONGEST_LABEL):
             labels.insert(0, without_marks(kept.pop()).strip())
         if labels:
             kept += [NOTE + " ".join(labels), ""]
@@ -90,10 +91,10 @@ def _with_joined_labels(lines: Iterable[str]) -> list[str]:
     return kept
 
 
-def _is_label(line: str) -> bool:
+def _is_label(line: str, longest: int = _SHORTEST) -> bool:
     text = line.removeprefix(NOTE)
     is_plain = without_marks(text[:1]) not in ("", "|")
-    return is_plain and line_width(text) < _SHORTEST and text[-1] not in STOPS
+    return is_plain and line_width(text) < longest and text[-1] not in STOPS
 
 
 def _is_open(line: str) -> bool:
@@ -137,11 +138,9 @@ def _is_note(line: str) -> bool:
 def _continues(above: str, below: str) -> bool:
     """Return whether a line may continue a sentence that ends within it."""
     text = below.removeprefix(NOTE)
-    if _is_note(above) != _is_note(below) or len(without_marks(text)) < _SHORTEST:
+    if _is_note(above) != _is_note(below) or without_marks(text[:1]) in ("", "|", "#"):
         return False
-    if not without_marks(text[0]):  # a heading
-        return False
-    if LIST_MARKER.match(text) or _CAPTION.match(text) or text[0] in "|#":
+    if LIST_MARKER.match(text) or _CAPTION.match(text) or _is_label(text):
         return False
     if WIDE.match(above[-1]):
         return WIDE.match(text) is not None
@@ -155,8 +154,7 @@ def _may_be_between(above: str, below: str) -> bool:
         return above.endswith(HYPHENS)
     if not below or below[0] == "|" or _is_note(below) != _is_note(above):
         return True
-    is_caption = _CAPTION.match(below) is not None
-    return is_caption or (len(below) < _SHORTEST and without_marks(below[0]) != "")
+    return _CAPTION.match(below) is not None or _is_label(below)
 
 
 _SPLIT_WORD = re.compile(r"([\w-]*)[\x02\ufffe](\n?)(([\w-]*)\S*)( ?)")

@@ -43,7 +43,7 @@ _OPENING = re.compile(
     r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*"
 )
 _WORD = re.compile(r"[^\W\d_]{1,30}")
-_LETTER = re.compile(r"[^\W_]")
+_LETTER = re.compile(r"[^\W\d_]")
 _MARKER = re.compile(
     # "1", "(a)", "- iv", and what captions begin with: "Table 1", "図１"
     r"(?:[-*+•‣●■・>–—]\s*)*[(（]?"
@@ -78,7 +78,8 @@ def split_sentences(run: str) -> list[Span]:
         end = _end_with_closing_marks(run, terminator.end(), bold_marks)
         if start < begin or _is_within(quotations, end):
             continue
-        # A sentence has a letter or a digit. Nothing is searched twice, so that the time stays linear.
+        # A sentence has a letter: "2018." states nothing. Nothing is searched twice, so that the time stays
+        # linear.
         if not _LETTER.search(run, max(begin, searched), start):
             searched = start
             continue

@@ -50,6 +50,7 @@ ENGLISH = {
     "a letter that is no initial": "Oranges have vitamin C. |They are orange.",
     "a decimal": "Pi is 3.14 and e is 2.72. |Both are irrational.",
     "a version at the end": "Install version 2.0.1. |Then restart.",
+    "a year that is alone": "By Ann Lee and Tong Zhang. |2005. A theory of tasks. |It is long.",
     "a year at the end": "It was founded in 1990. |In 1991 it closed.",
     "a sentence that begins with a figure": "It was 1990. |12 people came.",
     "a web address": "See https://example.com/a.b?c=d.e for more. |Or www.example.org. |It is short.",
