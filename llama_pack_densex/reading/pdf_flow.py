@@ -75,7 +75,7 @@ def join_sentences(pages: Iterable[str]) -> list[str]:
         while place < len(page):
             if not _is_open(page[place]) or not _join(lines, number, place):
                 place += 1
-    return ["\n".join(page) for page in lines]
+    return ["\n".join(page).replace(OPEN, "") for page in lines]
 
 
 def _with_joined_labels(lines: Iterable[str]) -> list[str]:
