@@ -256,7 +256,7 @@ def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[
             yield reworded[text]
             continue
         start = passage.find(text, searched.get(text, 0))
-        if start < 0:
+        if start < 0 and text in searched:
             start = passage.find(text)
         if start < 0 or not text:
             yield None

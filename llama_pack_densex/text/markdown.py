@@ -154,10 +154,9 @@ def _comments(lines: Lines, in_elements: Container[int]) -> Iterator[Blocks]:
     for line in lines:
         if first is None and line.text.startswith("<!--") and line.number not in in_elements:
             first = line
-        _, end, rest = line.text.partition("-->")
-        if first is None or not end:
+        if first is None or "-->" not in line.text:
             continue
-        if not rest:
+        if line.text.partition("-->")[2] == "":
             yield [Block(first.start, line.end, "nothing")]
         first = None
 

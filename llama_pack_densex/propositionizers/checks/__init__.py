@@ -201,11 +201,12 @@ def _wrong_size(text: Text, passage: str, ground: Ground) -> str:
     """Return why a proposition is too short or too long; "" if it is neither."""
     if len(text.tokens) < 3 and _is_word(text, ground.language):
         return "it is a single word"
-    is_whole = len(text.plain) >= _WHOLE * len(passage.strip()) and len(segment(text.plain)) > 1
+    if len(text.plain) < _WHOLE * len(passage.strip()) or len(segment(text.plain)) < 2:
+        return ""
     sentences = [part for part in segment(passage) if part.kind == "sentence"]
-    if is_whole and len(sentences) > 1:
-        return "it is the whole passage of several sentences"
-    return ""
+    if len(sentences) < 2:
+        return ""
+    return "it is the whole passage of several sentences"
 
 
 def _is_word(text: Text, language: str) -> bool:
