@@ -1571,8 +1571,11 @@ def test_a_forwarded_mail_is_its_writers(tmp_path: Path) -> None:
 def test_each_message_of_a_mailbox_is_a_document_without_what_it_repeats(tmp_path: Path) -> None:
     pytest.importorskip("bs4")
     box = mailbox.mbox(tmp_path / "a.mbox")
-    box.add(mail("Ann <a@example.org>", "Mon, 06 May 2024 09:15:00 +0200", "The crane is due.\n"))
-    answer = "In June.\n\nOn Mon, 6 May 2024 at 09:15, Ann <a@example.org> wrote:\n\n> The crane is due.\n"
+    asked = "The crane is due.\n\n-- \nAnn Lee"
+    box.add(mail("Ann <a@example.org>", "Mon, 06 May 2024 09:15:00 +0200", asked))
+    quoted = asked.replace("\n", "\n> ")
+    wrote = "On Mon, 6 May 2024 at 09:15, Ann <a@example.org> wrote:"
+    answer = f"In June.\n\n{wrote}\n\n> {quoted}\n"
     box.add(mail("Bo <b@example.org>", "Mon, 06 May 2024 10:00:00 +0200", answer))
     box.flush()
     assert names(tmp_path) == ["a.mbox"]

@@ -69,25 +69,25 @@ def _message_part(file: Path, message: Any, earlier: set[str]) -> Part:
         if message[key]
     }
     title = header.pop("subject", "")
+    sent = getattr(message["date"], "datetime", None)
     text = _without_history(_mail_text(file, message), earlier)
     attached = [part for part in message.walk() if part.is_attachment()]
     if attached:
         logger.warning("%s: not read: its attachments (%d)", file, len(attached))
     lines = [f"{key.capitalize()}: {value}" for key, value in header.items()]
-    names = [str(part.get_filename()) for part in attached if part.get_filename()]
+    names = ", ".join(filter(None, (part.get_filename() for part in attached)))
     if names:
-        lines.append(f"Attachments: {on_one_line(', '.join(names))}")
+        lines.append(f"Attachments: {strip_surrogates(on_one_line(names))}")
     # the header comes last, so that what stands below the title is the message
     envelope = "\n".join(["```", *lines, "```"]) if lines else ""
-    blocks = [title and f"# {title}", _sender(message), text.strip(), envelope]
+    blocks = [title and f"# {title}", _sender(header.get("from", ""), sent), text.strip(), envelope]
     metadata = {**header, "title": title} if title else header
     return Part("\n\n".join(filter(None, blocks)), metadata)
 
 
-def _sender(message: EmailMessage) -> str:
+def _sender(sender: str, sent: datetime | None) -> str:
     """Return the label of what a message says; empty if it does not say who wrote it when."""
-    name, address = parseaddr(str(message["from"] or ""))
-    sent = getattr(message["date"], "datetime", None)
+    name, address = parseaddr(sender)
     if sent is None or not (name or "@" in address):
         return ""
     return _label(sent.strftime("%Y-%m-%d %H:%M"), name or address).strip()
@@ -193,13 +193,15 @@ def _without_history(text: str, earlier: set[str]) -> str:
         own -= 1
     quoted = [_QUOTED.sub("", line, count=1).strip() for line in lines[own:]]
     new = [
-        line for line in quoted if line and line not in earlier and not line.endswith((":", "："))
+        line
+        for line in quoted
+        if line not in earlier and not line.endswith((":", "：")) and not _DELIMITER.match(line)
     ]
     if earlier and own < len(lines) and not new:
         while own and lines[own - 1].strip() and lines[own - 1].rstrip().endswith((":", "：")):
             own -= 1
         text = "\n".join(lines[:own]).rstrip() + "\n"
-    earlier.update(line.strip() for line in lines[:own])
+    earlier.update([""], quoted, map(str.strip, lines[:own]))
     return text
 
 

@@ -586,3 +586,15 @@ def test_the_documents_decide_where_a_question_does_not_tell_its_language(
         [Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none"
     )
     assert str(pack.run(question)) == answer
+
+
+def test_an_answer_from_a_conversation_names_each_speaker_once() -> None:
+    text = "Ann: What blocks the billing migration?\n\nJun: Keys are missing. Finance has them.\n\nAnn: Ah."
+    pack = DenseXRetrievalPack(
+        [Document(text=text, id_="a")],
+        proposition_llm="none",
+        query_llm="none",
+        embed_model="none",
+    )
+    answer = str(pack.run("What blocks the billing migration?"))
+    assert answer.startswith("Jun: Keys are missing.[^1] Finance has them.[^1]")
