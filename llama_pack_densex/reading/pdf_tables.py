@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
@@ -158,6 +158,9 @@ _Slot = tuple[float, float]
 
 _Cells = dict[_Slot, _Slot]
 
+_Places = defaultdict[_Slot, set[int]]
+"""The places of the characters in slots or cells."""
+
 
 class Frame(NamedTuple):
     """Lines that may rule a table.
@@ -235,21 +238,19 @@ def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[floa
 
 def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     """Return the table in a frame; None for boxes of text, drawings, and rows without lines between them."""
-    in_slots: defaultdict[_Slot, set[int]] = defaultdict(set)
-    line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
+    in_slots: _Places = defaultdict(set)
     for place, box in boxes.items():
         row = frame.ys[bisect(frame.ys, box.y) - 1]
         column = frame.xs[bisect(frame.xs, box.x) - 1]
         slot = (row, column)
         if slot in frame.cells:
-            line_ys[slot].append(box.y)
             in_slots[slot].add(place)
     first_slots = _with_signs_apart(frame.cells, in_slots, text)
     places = _places_by_cell(first_slots, in_slots)
     cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
     rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
-    grid = list(rows.values())
-    if not _is_table(grid) or _has_undivided_rows(line_ys):
+    grid = join_signs(list(rows.values()))
+    if not _is_table(grid) or _has_undivided_rows(in_slots, boxes):
         return None
     pieces = [
         Line(cell.text, [*places[first]], around(boxes, places[first]))
@@ -257,19 +258,17 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
         if _NOT_A_SIGN.search(cell.text)
     ]
     columns = _columns_of([pieces], _TOUCHING)
-    return PdfTable(join_signs(grid), {*chain(*places.values())}, frame.xs, columns)
+    return PdfTable(grid, {*chain(*places.values())}, frame.xs, columns)
 
 
-def _places_by_cell(
-    first_slots: _Cells, in_slots: Mapping[_Slot, set[int]]
-) -> defaultdict[_Slot, set[int]]:
-    places: defaultdict[_Slot, set[int]] = defaultdict(set)
+def _places_by_cell(first_slots: _Cells, in_slots: _Places) -> _Places:
+    places: _Places = defaultdict(set)
     for slot, within in in_slots.items():
         places[first_slots[slot]] |= within
     return places
 
 
-def _with_signs_apart(first_slots: _Cells, in_slots: Mapping[_Slot, set[int]], text: str) -> _Cells:
+def _with_signs_apart(first_slots: _Cells, in_slots: _Places, text: str) -> _Cells:
     """Divide cells by rows that have only the signs of figures, between which no lines are drawn."""
     places = _places_by_cell(first_slots, in_slots)
     of_signs = {
@@ -308,11 +307,11 @@ def _is_table(grid: Grid) -> bool:
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
-def _has_undivided_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
+def _has_undivided_rows(in_slots: _Places, boxes: Boxes) -> bool:
     """Return whether all cells of a row have as many lines of text as several rows would."""
     lines: defaultdict[float, list[int]] = defaultdict(list)
-    for (row, _), of_cell in line_ys.items():
-        lines[row].append(len(_distinct(of_cell)))
+    for (row, _), places in in_slots.items():
+        lines[row].append(len(_distinct(boxes[place].y for place in places)))
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
 
