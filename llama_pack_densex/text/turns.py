@@ -61,6 +61,9 @@ _NO_NAMES = words(
 
 
 _STAMPED = re.compile(_STAMP)
+_LIKE_SPEECH = re.compile(
+    r"[.?!…。．？！][\"'”’)）」]*\Z|.{60}"
+)  # a sentence, or a line that is wrapped
 _FORMS = (_TIMED, _MARKED, _NAMED, _SPACED, _STAMPED)
 _Labels = dict[int, re.Match[str]]
 """The beginnings of lines, by the numbers of these."""
@@ -145,10 +148,16 @@ def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
 
 
 def _names_of_speakers(labels: _Labels) -> _Labels:
-    """Return the labels that are names; none if others are as frequent, as in a form, or there is one."""
+    """Return the labels that are names; none if there is only one, or if fewer than half are names, or are
+    before sentences, as in a form."""
     names = {number: label for number, label in labels.items() if _is_name(label)}
     are_several = len(set(map(_speaker, names.values()))) > 1
-    return names if are_several and 2 * len(names) > len(labels) else {}
+    sentences = [
+        label for label in names.values() if _LIKE_SPEECH.search(label.string, label.end())
+    ]
+    if are_several and 2 * len(names) > len(labels) and 2 * len(sentences) > len(names):
+        return names
+    return {}
 
 
 def _is_name(label: re.Match[str]) -> bool:
