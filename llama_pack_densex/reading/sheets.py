@@ -458,13 +458,7 @@ def _tables(names: Sequence[str], rows: Sequence[_HeadedRow]) -> Iterator[str]:
     A table needs half as many passages as records do, and 500 words show all cells that answer for 9 in 100
     more of the questions about Wikipedia's tables (FeTaQA).
     """
-    if not rows:
-        return
-    longest_heading = max((heading for heading, _ in rows), key=len)
-    has_room = not longest_heading or (len(names) > 2 and len(longest_heading) <= LONGEST_GROUP)
-    length = sum(len(" ".join(values)) for _, values in rows)
-    is_narrow = len(names) <= _MOST_COLUMNS and length <= _LONGEST_ROW * len(rows)
-    if has_room and is_narrow:
+    if rows and _fit_in_table(len(names), rows):
         yield pipe_table(names, _with_headings(rows))
         return
     for heading, values in rows:
@@ -472,6 +466,14 @@ def _tables(names: Sequence[str], rows: Sequence[_HeadedRow]) -> Iterator[str]:
         if heading != values[0]:
             pairs = [("", heading), *pairs]
         yield record((name, text) for name, text in pairs if text)
+
+
+def _fit_in_table(columns: int, rows: Sequence[_HeadedRow]) -> bool:
+    longest_heading = max((heading for heading, _ in rows), key=len)
+    if longest_heading and (columns < 3 or len(longest_heading) > LONGEST_GROUP):
+        return False
+    length = sum(len(" ".join(values)) for _, values in rows)
+    return columns <= _MOST_COLUMNS and length <= _LONGEST_ROW * len(rows)
 
 
 def _with_headings(rows: Sequence[_HeadedRow]) -> Iterator[Sequence[str]]:
