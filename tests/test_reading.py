@@ -2962,6 +2962,17 @@ def test_rows_far_apart_are_a_table_if_their_cells_line_up(tmp_path: Path) -> No
     assert table in text
 
 
+def test_years_below_two_merged_names_are_names_of_columns(tmp_path: Path) -> None:
+    html = (
+        "<table><tr><td><td colspan=2>The Harbour Ltd.</tr><tr><td><td colspan=2>31 December</tr>"
+        "<tr><td>In EUR<td>2024<td>2023</tr><tr><td>Cash<td>7<td>8</tr><tr><td>Debt<td>5<td>3</tr></table>"
+    )
+    (document,) = read_file(write(tmp_path / "a.html", html.encode()), "a.html")
+    assert document.text.split("\n")[0] == (
+        "| In EUR | The Harbour Ltd. 31 December 2024 | The Harbour Ltd. 31 December 2023 |"
+    )
+
+
 def test_a_single_row_below_years_is_a_table(tmp_path: Path) -> None:
     rows = [["In percent", "2024", "2023"], ["The rate of the tax on what was earned", "17.8", "9"]]
     columns = [72, 310, 370, 430]

@@ -43,7 +43,7 @@ SAMPLE = (
     "日本橋の打込みは、引っ越しで食べられなかった。ｶﾀｶﾅとコンピューター、北京是中国的首都。서울은 한국의 "
     "수도이다. "
     "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN; C++ for WHO, vitamin A at 5% of "
-    "AX-010, 5mm; FY22; 1 May 2024, 令和6年5月1日"
+    "AX-010, 5mm; 1 May 2024, 令和6年5月1日"
 )
 """A text whose tokens reveal whether a tokenizer is the one that an index was made with."""
 

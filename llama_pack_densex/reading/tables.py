@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, filterfalse, groupby, pairwise, product, takewhile, zip_longest
 from typing import TypeVar
 
-from llama_pack_densex.text.column_names import has_names, is_figure
+from llama_pack_densex.text.column_names import has_names, is_figure, is_year
 from llama_pack_densex.text.tables import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -266,13 +266,18 @@ def _with_groups(row: Row, below: Row) -> Row:
 
 
 def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
-    """Return whether a row names the columns below merged names of the row above, or gives their units."""
+    """Return whether a row names the columns below merged names of the row above, gives their units, or is
+    merged above years.
+    """
     added = [cell.text for cell in cells_of(row) if cell not in upper]
     if all(map(_UNIT.fullmatch, added)):
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    return any(_is_divided(x, upper, row) for x in range(1, len(row)))
+    if any(_is_divided(x, upper, row) for x in range(1, len(row))):
+        return True
+    is_merged = row[-1] is row[-2] and row[-1].text != ""
+    return is_merged and len(below) > 1 and all(is_year(cell.text) for cell in below[0][1:])
 
 
 def _is_divided(x: int, upper: Row, row: Row) -> bool:

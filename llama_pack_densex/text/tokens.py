@@ -124,8 +124,6 @@ _DATE = re.compile(
     rf"(?:年|(?<=\d{{4}})/) ?(?P<month_number>\d{{1,2}}) ?[月/] ?"
     rf"(?P<day_last>\d{{1,2}}) ?(?:日|(?![\w/-]))"
 )
-_FIRST_OF_CENTURY = "70"  # FY70 is fiscal 1970
-_FISCAL_YEAR = re.compile(r"(?<![a-z0-9])fy ?['’]?(\d\d)?(\d\d)(?!\d)")
 _FUNCTION_WORDS = """
 a about above after again against ain all am an and any are aren aren't as at be because been before
 being below between both but by can couldn couldn't d did didn didn't do does doesn doesn't doing
@@ -294,8 +292,7 @@ def tokenize(text: str) -> list[str]:
     English stop words are dropped, except those written as names (WHO, Vitamin A, the IT department);
     otherwise case is ignored. Parts joined by signs (AX-10, R&D, Node.js, 24/7, 50%) are tokens, and so is
     the whole, spelled without hyphens: AX-10 and AX10 give the same tokens, as do e-mail and email,
-    get_status and getStatus, FY22 and fiscal 2022; 5mm also gives those of 5 mm. A letter with its signs
-    (C++, C#) is one token.
+    get_status and getStatus; 5mm also gives those of 5 mm. A letter with its signs (C++, C#) is one token.
 
     Args:
         text: Any text.
@@ -323,14 +320,7 @@ def _runs(text: str) -> list[str]:
     They are normalised: NFKC, case folded, digits ungrouped.
     """
     plain = _DATE.sub(_dated, normal(_with_names_marked(unwrapped(text))))
-    if "fy" in plain:
-        plain = _FISCAL_YEAR.sub(_fiscal_year, plain)
     return _TOKEN.findall(_CODE_DASH.sub("-", plain))
-
-
-def _fiscal_year(match: re.Match[str]) -> str:
-    century = match[1] or ("20" if match[2] < _FIRST_OF_CENTURY else "19")
-    return f"fiscal {century}{match[2]} "
 
 
 def _dated(date: re.Match[str]) -> str:
