@@ -155,7 +155,7 @@ _LONGEST_SIGNATURE = 20  # lines
 def _with_signatures_whole(text: str) -> str:
     """Mark signatures and disclaimers as code, which is kept whole: none of their lines is found alone."""
     lines = text.splitlines()
-    turns = find_turns(find_lines(text), ())
+    turns = find_turns(find_lines(text))
     messages = [number for number, turn in turns.items() if turn.lines]
     blocks: list[str] = []
     place = 0

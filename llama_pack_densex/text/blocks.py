@@ -60,7 +60,8 @@ def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
     if not context:
         return _find_blocks(text)
     offset = len(context)
-    within = (block for block in _find_blocks(context + text) if block.end > offset)
+    blocks = _find_blocks(context + text, is_cut_out=True)
+    within = (block for block in blocks if block.end > offset)
     return tuple(_moved(block, -offset) for block in within)
 
 
@@ -75,8 +76,8 @@ def _moved(block: Block, by: int) -> Block:
 
 
 @lru_cache(maxsize=64)  # several checks need the blocks of a passage
-def _find_blocks(text: str) -> tuple[Block, ...]:
-    scanner = _Scanner(text)
+def _find_blocks(text: str, is_cut_out: bool = False) -> tuple[Block, ...]:
+    scanner = _Scanner(text, is_cut_out)
     blocks = _mark_struck_out(text, scanner.blocks())
     return tuple(_related(blocks, _Relations(text, scanner.turns)))
 
@@ -94,12 +95,12 @@ def _mark_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
 class _Scanner:
     """Finds the blocks of a text, line by line."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_cut_out: bool) -> None:
         self._text = text
         self._lines = find_lines(text)
         self._structure = Structure(text, self._lines)
         kept_whole = numbers_within(self._structure.elements.values(), self._lines)
-        self._turn_lines = find_turns(self._lines, kept_whole)
+        self._turn_lines = find_turns(self._lines, kept_whole, is_cut_out)
         self._indents: list[int] = []  # of the last item of plain text, and those around it
 
     @property

@@ -108,16 +108,20 @@ def begins_with_name(text: str) -> bool:
     return label is not None and _is_name(label)
 
 
-def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
+def find_turns(
+    lines: Lines, kept_whole: Container[int] = (), is_cut_out: bool = False
+) -> dict[int, Turn]:
     """Find the lines of a text on which turns of a conversation begin, by their numbers.
 
-    A name before a colon counts if there are two of them, as in an interview, it is no word for something
-    else ("Note:"), and no turn has a clearer mark. Paragraphs below a line belong to its turn if a speaker
-    comes back, or the text begins with a turn, as what is cut out of one does with its context.
+    A name before a colon counts if there are two of them, as in an interview, or the text begins with it; if
+    it is no word for something else ("Note:"); and if no turn has a clearer mark. Paragraphs below a line
+    belong to its turn if a speaker comes back, or the text begins with the first of several turns.
 
     Args:
         lines: The lines of the text.
         kept_whole: The numbers of lines in code and tables.
+        is_cut_out: Whether the text is a part of another, with its context: if it begins with a turn, this
+            one belongs to a conversation, and goes on in the paragraphs below.
     """
     turns: dict[int, Turn] = {}
     by_form: dict[re.Pattern[str], _Labels] = {form: {} for form in _FORMS}
@@ -128,15 +132,16 @@ def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
             turns[line.number] = alone
         elif label := next(filter(None, (form.match(line.text) for form in _FORMS)), None):
             by_form[label.re][line.number] = label
+    first = next((line.number for line in lines if line.text), 0)
     labels = by_form[_TIMED] | by_form[_MARKED]
     if _comes_back(by_form[_SPACED]):
         labels |= by_form[_SPACED]
     unsaid = by_form[_SPACED] | by_form[_STAMPED]
     if not labels and not turns:
-        labels = _names_of_speakers(by_form[_NAMED])
+        labels = _names_of_speakers(by_form[_NAMED], first)
         unsaid = by_form[_NAMED]
-    first = next((line.number for line in lines if line.text), 0)
-    lasts = _comes_back(labels) or first in labels
+    is_transcript = first in labels and (is_cut_out or len(labels) > 1)
+    lasts = is_transcript or _comes_back(labels)
     said = {
         number: Turn(label[0], lasts=lasts or label[0].startswith("["))
         for number, label in labels.items()
@@ -147,17 +152,18 @@ def find_turns(lines: Lines, kept_whole: Container[int]) -> dict[int, Turn]:
     return dict.fromkeys(unsaid, Turn("", lasts=False)) | said | turns
 
 
-def _names_of_speakers(labels: _Labels) -> _Labels:
-    """Return the labels that are names; none if there is only one, or if fewer than half are names, or are
-    before sentences, as in a form."""
+def _names_of_speakers(labels: _Labels, first: int) -> _Labels:
+    """Return the labels that are names before sentences; none if others are as frequent, as in a form, or
+    there is only one, and it is not on the first line.
+    """
     names = {number: label for number, label in labels.items() if _is_name(label)}
     are_several = len(set(map(_speaker, names.values()))) > 1
-    sentences = [
-        label for label in names.values() if _LIKE_SPEECH.search(label.string, label.end())
-    ]
-    if are_several and 2 * len(names) > len(labels) and 2 * len(sentences) > len(names):
-        return names
-    return {}
+    speeches = [label for label in names.values() if _LIKE_SPEECH.search(label.string, label.end())]
+    if not are_several and first not in names:
+        return {}
+    if 2 * len(names) <= len(labels) or 2 * len(speeches) <= len(names):
+        return {}
+    return names
 
 
 def _is_name(label: re.Match[str]) -> bool:

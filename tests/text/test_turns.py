@@ -99,6 +99,16 @@ def test_a_passage_within_a_turn_says_whose_it_is() -> None:
     assert passage_sentences(text[start:], context)[0] == "Ann: It was wet."
 
 
+def test_a_speech_that_goes_on_for_pages_is_the_speakers() -> None:
+    speech = "\n\n".join(f"Paragraph {number}. It is long." for number in range(9))
+    text = f"Host: Why?\n\nAnn: Since it rained.\n\n{speech}\n\nHost: Oh.\n\nAnn: Yes."
+    start = text.index("Paragraph 5")
+    end = text.index("\n\nHost: Oh")
+    context = Outline(text).context_of(start, end)
+    sentences = passage_sentences(text[start:end], context)
+    assert all(sentence.startswith("Ann: ") for sentence in sentences)
+
+
 def test_the_day_above_messages_is_their_section() -> None:
     text = "2024/06/28(金)\n19:02\t佐藤\tはい\n\n2024/06/29(土)\n08:30\t山本\t7月20日です"
     assert Outline(text).section_of(text.index("7月"), len(text)) == "2024/06/29(土)"
