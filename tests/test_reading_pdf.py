@@ -238,6 +238,16 @@ def test_the_line_numbers_of_a_draft_are_left_out(tmp_path: Path) -> None:
     assert text == "\n".join([" ".join(CYCLES)] * 4)
 
 
+def test_a_paragraph_does_not_end_the_caption_of_a_table(tmp_path: Path) -> None:
+    caption = [
+        "Table 3: The time that the models of six teams took with a batch and a size of",
+        "1",
+    ]
+    lines = [*below(*caption), *below(*CYCLES, top=600), *below(*CYCLES, top=530)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text.split("\n")[-2:] == [" ".join(CYCLES)] * 2
+
+
 def test_an_indented_block_has_a_margin_of_its_own(tmp_path: Path) -> None:
     block = [*LEFT, *RIGHT]
     lines = [*below(*block, left=100), *below(*CYCLES, top=600), *below(*CYCLES, top=530)]

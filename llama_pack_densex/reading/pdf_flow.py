@@ -144,8 +144,10 @@ def _continues(above: str, below: str) -> bool:
         return False
     if WIDE.match(above[-1]):
         return WIDE.match(text) is not None
-    is_open = _OPEN_ENDING.search(above[-8:]) is not None and len(text) >= _LONG
-    return text[0].islower() or is_open
+    if text[0].islower():
+        return True
+    is_long = line_width(text) >= _LONG and not _CAPTION.match(above.removeprefix(NOTE))
+    return is_long and _OPEN_ENDING.search(above[-8:]) is not None
 
 
 def _may_be_between(above: str, below: str) -> bool:
