@@ -50,6 +50,12 @@ def test_cells_of_asciidoc_span_columns_and_rows_and_are_repeated(tmp_path: Path
     )
 
 
+def test_a_row_of_asciidoc_that_cells_above_it_fill_shifts_no_cells(tmp_path: Path) -> None:
+    source = "[%header]\n|===\n|a |b\n\n.2+|x .2+|y\n|z |w\n|===\n"
+    text = read_text(tmp_path, "a.adoc", source)
+    assert passage_sentences(text) == ("a: x; b: y", "a: z; b: w")
+
+
 @pytest.mark.parametrize("body", ["", "\n\n", "no bar", "|", "5*|", ".9+|a\n|b"])
 def test_a_strange_table_of_asciidoc_ends(tmp_path: Path, body: str) -> None:
     text = read_text(tmp_path, "a.adoc", f"Before.\n\n|===\n{body}\n|===\n\nAfter.\n")

@@ -72,7 +72,7 @@ _NOTATIONS = {
         },
         r"(?P<head>(?:^(?:\[[^\]\n]*\]|\.\w[^\n]*)\n){0,4})"
         r"^(?P<mark>[|,:]={3,})\n(?P<table>.*?)\n(?P=mark)$",
-        lambda table: asciidoc_table(table["head"], table["mark"], table["table"]),
+        asciidoc_table,
     ),
     ".org": _Notation(
         r"^[ \t]*#\+begin_(?P<fence>src|example)(?:[ \t]+(?P<language>\w+))?[^\n]*\n"
@@ -108,7 +108,7 @@ _NOTATIONS = {
             r"^# *(?=[^\s#*:])": "1. ",
         },
         r"^[ :]*\{\|[^\n]*\n(?P<table>(?:(?!^[ :]*\{\|).)*?)\n[ ]*\|\}",
-        lambda table: wiki_table(table["table"]),
+        wiki_table,
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from llama_pack_densex.reading.tables import Cell, Row, Texts, lay_out, to_markdown
@@ -13,16 +13,18 @@ from llama_pack_densex.text.tables import spanned
 from llama_pack_densex.text.tokens import on_one_line
 
 
-def asciidoc_table(head: str, mark: str, body: str) -> str:
+def asciidoc_table(parts: Mapping[str, str]) -> str:
     """Return a table of AsciiDoc as Markdown.
 
     Args:
-        head: The lines directly above it: attributes in brackets, and a title.
-        mark: Its delimiter: "|===", or ",===" or ":===" for values that are separated by these characters.
-        body: The lines between its delimiters.
+        parts: Its "head": the lines directly above it, which are attributes in brackets, and a title. Its
+            "mark": "|===", or ",===" or ":===" for values that are separated by these characters. Its
+            "table": the lines between its marks.
     """
+    head = parts["head"]
+    body = parts["table"]
     format_name = _FORMAT.search(head)
-    separator = _SEPARATORS.get(format_name[1] if format_name else mark[0])
+    separator = _SEPARATORS.get(format_name[1] if format_name else parts["mark"][0])
     if separator:
         rows = [[*map(Cell, row)] for row in separated_rows(body, separator)]
     else:
@@ -44,15 +46,15 @@ def separated_rows(text: str, separator: str) -> Texts:
     return [[*map(on_one_line, row)] for row in rows if row]
 
 
-def wiki_table(body: str) -> str:
+def wiki_table(parts: Mapping[str, str]) -> str:
     """Return a table of MediaWiki as Markdown.
 
     Args:
-        body: The lines between its delimiters.
+        parts: Its "table": the lines between its marks.
     """
     caption = ""
     rows: list[Row] = [[]]
-    for line in body.split("\n"):
+    for line in parts["table"].split("\n"):
         text = line.strip()
         if text.startswith("|+"):
             _, caption = _split_attributes(text[2:])
@@ -60,8 +62,8 @@ def wiki_table(body: str) -> str:
             rows.append([])
         elif text.startswith(("|", "!")):
             is_name = text[0] == "!"
-            parts = re.split(r"\|\||!!" if is_name else r"\|\|", text[1:])
-            rows[-1] += (_wiki_cell(part, is_name) for part in parts)
+            written = re.split(r"\|\||!!" if is_name else r"\|\|", text[1:])
+            rows[-1] += (_wiki_cell(cell, is_name) for cell in written)
         elif rows[-1]:
             last = rows[-1][-1]
             rows[-1][-1] = replace(last, text=on_one_line(f"{last.text}\n{text}"))
