@@ -48,6 +48,12 @@ _MARKER = re.compile(
     r"(?:[-*+•‣●■・>–—]\s*)*[(（]?"
     r"(?:(?:[^\W\d_]{1,12} ?)?[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
 )
+# The title that a clause begins with: "2.1 Late Charge. It is", "2.1 **Refunds.** We"
+_IN_TITLE = r"(?:[A-Z][\w'’-]*|and|or|of|the|to|for|in|on|by|with|&)"
+_CLAUSE_TITLE = re.compile(
+    r"[-* ]*(?:(?:Section|Article|Clause|§) ?)?\d{1,3}(?:\.\d{1,3})+\.?\s+"
+    rf"(?:\*\*[^*\n]{{1,80}}|{_IN_TITLE}(?: {_IN_TITLE}){{0,7}})"
+)
 # What cannot begin a Japanese or Chinese sentence: a "！" or "。" before it is part of a name
 # ("ラブライブ！を").
 _NEVER_FIRST = re.compile(
@@ -300,6 +306,11 @@ def _sure_terminator(stop: _Stop) -> bool | None:
     return not stop.goes_on_with(_NEVER_FIRST)
 
 
+def _title_of_clause(stop: _Stop) -> bool | None:
+    is_title = stop.begin == 0 and _CLAUSE_TITLE.fullmatch(stop.run, 0, stop.start)
+    return False if is_title else None
+
+
 def _abbreviation_or_number(stop: _Stop) -> bool | None:
     return False if stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop)) else None
 
@@ -311,6 +322,7 @@ _RULES = (
     _full_stop_without_space,
     _before_cjk,
     _sure_terminator,
+    _title_of_clause,
     _abbreviation_or_number,
 )
 """Whether a terminator ends the sentence, as the first rule decides that does not return None."""
