@@ -3063,6 +3063,22 @@ def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     )
 
 
+def test_numbers_beside_the_items_of_a_law_are_read_with_them(tmp_path: Path) -> None:
+    row = "<tr><td><p>{}</p></td><td>{}</td></tr>"
+    inner = f"<table>{row.format('i)', 'dim')}</table>"
+    source = (
+        "<h3><span>§ 2</span><span>Lamps</span></h3><p>They are:</p>"
+        f"<table>{row.format('(a)', '<p>lit;</p>')}</table>"
+        f"<table>{row.format('(b)', '<p>not:</p>' + inner)}</table><p>Also:</p>"
+        "<dl><dt>1.</dt><dd>oiled</dd><dt>2.</dt><dd>cleaned.</dd></dl>"
+        f"<table>{row.format('1', 'Tom')}{row.format('2', 'Ann')}</table>"
+    )
+    assert html(tmp_path, source) == (
+        "### § 2 Lamps\n\nThey are:\n\n- (a) lit;\n- (b) not:\n  - i) dim\n\nAlso:\n\n"
+        "1. oiled\n2. cleaned.\n\n- 1: Tom\n- 2: Ann\n"
+    )
+
+
 def test_a_paragraph_of_a_page_that_looks_like_a_heading_is_none(tmp_path: Path) -> None:
     source = "<h1>Shell</h1><p># comes before what root types.</p><p>a<br>== b ==</p>"
     assert html(tmp_path, source) == (
