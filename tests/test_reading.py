@@ -3075,7 +3075,7 @@ def test_numbers_beside_the_items_of_a_law_are_read_with_them(tmp_path: Path) ->
     )
     assert html(tmp_path, source) == (
         "### § 2 Lamps\n\nThey are:\n\n- (a) lit;\n- (b) not:\n  - i) dim\n\nAlso:\n\n"
-        "1. oiled\n2. cleaned.\n\n- 1: Tom\n- 2: Ann\n"
+        "1. oiled\n2. cleaned.\n- 1: Tom\n- 2: Ann\n"
     )
 
 
