@@ -69,7 +69,7 @@ class KeywordSearch:
         """
         tokens = search_tokens(question, self.words.tokens)
         for path in references_in(question):
-            tokens += clause_tokens(path)
+            tokens += 3 * clause_tokens(path)  # not a passage that refers to the same clause
         single = self._single_characters(tokens)
         with self.database.reading() as connection:
             allowed = rows_passing(passing, self.database, connection)

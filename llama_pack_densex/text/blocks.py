@@ -91,7 +91,8 @@ class _Scanner:
         self._text = text
         self._lines = find_lines(text)
         self._structure = read_structure(text, self._lines)
-        self._announced = 0  # the depth of an item that introduces bullets as deep in Markdown
+        self._announced = 0  # the depth of an item that introduces another list as deep in Markdown
+        self._form_announced = ""
         self._open_items: list[_PlainItem] = []  # the last one of plain text, and those around it
 
     def blocks(self) -> Iterator[Block]:
@@ -235,20 +236,21 @@ class _Scanner:
         other line.
 
         Laws and contracts often have no indentation: "(a)" below "1." begins a list within it, and so
-        do bullets below a number that announces them.
+        do items of another form below a number that announces them.
         """
         depth = self._structure.items.get(line.number, 0)
         indent = len(line.indent.expandtabs(4))
-        is_bullet = item_sign(line.text) == ""
+        item = _PlainItem.of(line.text, indent, ())
         outer: list[_PlainItem] = []
-        if self._announced and depth + is_bullet > self._announced:
+        is_other_list = item.form != self._form_announced
+        if self._announced and depth + is_other_list > self._announced:
             depth += 1
             outer = self._open_items[: self._announced]
         else:
-            self._announced = depth if announces and not is_bullet else 0
+            self._announced = depth if announces and item.sign else 0
+            self._form_announced = item.form
         if depth or not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
-            inner = [_PlainItem.of(line.text, indent, ())] * (depth - len(outer))
-            self._open_items = [*outer, *inner]
+            self._open_items = [*outer, *[item] * (depth - len(outer))]
             return depth
         opened = [item for item in self._open_items if item.indent <= indent]
         beside = [item for item in opened if item.indent == indent]
@@ -260,6 +262,7 @@ class _Scanner:
             opened.pop()
         self._open_items = [*opened, item]
         self._announced = len(self._open_items) if announces else 0
+        self._form_announced = item.form
         return len(self._open_items)
 
 

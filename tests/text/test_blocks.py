@@ -152,10 +152,11 @@ def test_items_of_a_law_are_within_those_above_them_without_indentation() -> Non
     }
 
 
-def test_bullets_below_a_number_that_announces_them_are_within_it() -> None:
-    text = "(1) We pay for\n\n- lamps;\n- wicks.\n\n(2) Oil is extra."
+@pytest.mark.parametrize("items", ["- lamps;\n- wicks.", "1. lamps;\n2. wicks."])
+def test_items_below_a_number_that_announces_them_are_within_it(items: str) -> None:
     lead = "(1) We pay for"
-    assert needs(text) == {"- lamps;": [lead], "- wicks.": [lead]}
+    needed = needs(f"{lead}\n\n{items}\n\n(2) Oil is extra.")
+    assert needed == {item: [lead] for item in items.splitlines()}
 
 
 def test_a_list_goes_on_below_a_paragraph_with_its_own_lead_in() -> None:
