@@ -3052,6 +3052,17 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
     assert many.count("- a: b\n") == 2000
 
 
+def test_the_pages_of_an_rfc_are_read_without_their_first_and_last_lines(tmp_path: Path) -> None:
+    last = (
+        "\n\n\nExample     Standards Track     [Page {}]\n\f\nRFC 9999   Lamps   March 2024\n\n\n"
+    )
+    pages = ["   A lamp", "   MUST be lit.", "2.  Oil\n\n   It burns."]
+    source = "".join(page + last.format(number) for number, page in enumerate(pages, 1))
+    file = write(tmp_path / "rfc.txt", source)
+    text = read_file(file, "rfc.txt")[0].text
+    assert text.rstrip() == "   A lamp\n   MUST be lit.\n\n2.  Oil\n\n   It burns."
+
+
 def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     source = (
         "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"

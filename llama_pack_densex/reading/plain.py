@@ -26,7 +26,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?
 
 def read_text(file: Path) -> Iterator[Part]:
     """Yield a file's text, with its front matter as metadata."""
-    text = decode_file(file)
+    text = _PAGE_BREAK.sub(_joint_of_pages, decode_file(file))
     if file.suffix.lower() == ".mbox":
         raise UnreadableFileError(file, "is a mailbox: save its messages as .eml files")
     front = _FRONT_MATTER.match(text)
@@ -35,6 +35,19 @@ def read_text(file: Path) -> Iterator[Part]:
         yield Part(text[front.end() :], metadata)
     else:
         yield Part(text)
+
+
+# the last line of a page of an RFC or a draft, and the first one of the next page
+_PAGE_BREAK = re.compile(
+    r"(?<=\S)\s*\n[^\n]*\[Page \d{1,4}\][ \t\r]*(?:\s*\n(?:RFC \d|Internet-Draft)[^\n]*\d{4}[ \t\r]*)?"
+    r"\s*?(?=\n[^\S\n]*\S|\Z)"
+)
+
+
+def _joint_of_pages(page_break: re.Match[str]) -> str:
+    """Return what stands for a page break: a blank line, unless a sentence goes on behind it."""
+    last = page_break.string[max(page_break.start() - 1, 0)]
+    return "\n" if last in ".:;?!)" else ""
 
 
 def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
