@@ -3204,6 +3204,17 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
     assert many.count("- a: b\n") == 2000
 
 
+def test_the_pages_of_an_rfc_are_read_without_their_first_and_last_lines(tmp_path: Path) -> None:
+    last = (
+        "\n\n\nExample     Standards Track     [Page {}]\n\f\nRFC 9999   Lamps   March 2024\n\n\n"
+    )
+    pages = ["   A lamp", "   MUST be lit.", "2.  Oil\n\n   It burns."]
+    source = "".join(page + last.format(number) for number, page in enumerate(pages, 1))
+    file = write(tmp_path / "rfc.txt", source)
+    text = read_file(file, "rfc.txt")[0].text
+    assert text.rstrip() == "   A lamp\n   MUST be lit.\n\n2.  Oil\n\n   It burns."
+
+
 def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     source = (
         "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"
@@ -3212,6 +3223,22 @@ def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     assert html(tmp_path, source) == (
         "Ctrl: Draws a line.\n\nWith Shift, too.\n\n返品できますか？ はい。\n\n"
         "Keys:\n\n- A\n- B\n\nOne, Two: Either.\n\nOne, Two: Or.\n\nHue\n"
+    )
+
+
+def test_numbers_beside_the_items_of_a_law_are_read_with_them(tmp_path: Path) -> None:
+    row = "<tr><td><p>{}</p></td><td>{}</td></tr>"
+    inner = f"<table>{row.format('i)', 'dim')}</table>"
+    source = (
+        "<h3><span>§ 2</span><span>Lamps</span></h3><p>They are:</p>"
+        f"<table>{row.format('(a)', '<p>lit;</p>')}</table>"
+        f"<table>{row.format('(b)', '<p>not:</p>' + inner)}</table><p>Also:</p>"
+        "<dl><dt>1.</dt><dd>oiled</dd><dt>2.</dt><dd>cleaned.</dd></dl>"
+        f"<table>{row.format('1', 'Tom')}{row.format('2', 'Ann')}</table>"
+    )
+    assert html(tmp_path, source) == (
+        "### § 2 Lamps\n\nThey are:\n\n- (a) lit;\n- (b) not:\n  - i) dim\n\nAlso:\n\n"
+        "1. oiled\n2. cleaned.\n- 1: Tom\n- 2: Ann\n"
     )
 
 

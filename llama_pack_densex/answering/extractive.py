@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain, pairwise, takewhile
+from operator import attrgetter
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -15,7 +18,7 @@ from llama_pack_densex.answering.footnotes import separator, without_footnotes
 from llama_pack_densex.answering.phrases import CLOSEST, NEEDS_LLM, UNVERIFIED, in_language
 from llama_pack_densex.answering.sources import Source, coverage_of, sources_of
 from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthesizer
-from llama_pack_densex.node_parsers.metadata import context_of
+from llama_pack_densex.node_parsers.metadata import SECTION_KEY, context_of
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.retrieval.context import (
@@ -27,12 +30,14 @@ from llama_pack_densex.retrieval.context import (
 )
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
+from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.clauses import clauses_of, references_in
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text, without_quotation_marks
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
-from llama_pack_densex.text.sentences import Span
+from llama_pack_densex.text.sentences import Span, after_space
 from llama_pack_densex.text.tokens import on_one_line, tokenize
 
 ANSWER_WORDS = 60
@@ -140,7 +145,76 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     for fact in choose_facts(ranked, LIST_WORDS, improve):
         paragraphs[fact.source.node_id].append(fact)
     numbers = {node.node_id: number for number, node in enumerate(nodes, start=1)}
-    return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
+    return "\n\n".join(
+        _paragraph(_completed(facts), numbers[node_id]) for node_id, facts in paragraphs.items()
+    )
+
+
+def _completed(facts: Sequence[Fact]) -> list[Fact]:
+    """Return facts of a node with those that they cannot be understood without: the lead-in of an item, the
+    items of a lead-in, and the exceptions to a sentence or a list.
+    """
+    completed = [*facts]
+    spans = {fact.unit.span for fact in facts}
+    source = facts[0].source
+    text = source.get_content()
+    context = context_of(source.node)
+    offset = _offset_of(source)
+    blocks = [block for block in find_blocks(text, context) if block.kind != "nothing"]
+    stated = {statement.span: statement.text for statement in statements(text, context)}
+    for fact in facts:
+        start, end = fact.unit.span or (0, 0)
+        own = (start - offset, end - offset)
+        if stated.get(own) != fact.unit.text:
+            continue  # a model's proposition names what it is about
+        for span in _completing_spans(text, blocks, own):
+            for other in _facts_between(source, *span, fact.unit.score):
+                if other.unit.span not in spans and not _states_nothing(other.unit.text):
+                    spans.add(other.unit.span)
+                    completed.append(other)
+    return completed
+
+
+def _completing_spans(text: str, blocks: Sequence[Block], span: Span) -> Iterator[Span]:
+    """Yield the spans of what completes a sentence or item of a text."""
+    start, end = span
+    place = bisect_right(blocks, start, key=attrgetter("start")) - 1
+    block = blocks[place]
+    if block.kind not in ("prose", "item"):
+        return
+    yield from block.needs
+    if _EXCEPTION.match(text, start):
+        yield block.start, start
+    following = after_space(text, end)
+    if following < block.end:
+        if _EXCEPTION.match(text, following):
+            yield following, block.end
+        return
+    if _INTRODUCES.search(text[start:end]):
+        words = 0.0
+        for item in takewhile(partial(_is_led_in_by, block), blocks[place + 1 :]):
+            words += count_words(text[item.start : item.end])
+            if words > LIST_WORDS:
+                break
+            yield item.span
+    if block.kind == "item":
+        rest = (other for other in blocks[place + 1 :] if other.kind != "item")
+        ending = next(rest, None)
+        if ending and ending.kind == "prose" and {*block.needs} & {*ending.needs}:
+            yield ending.span
+
+
+def _is_led_in_by(lead: Block, block: Block) -> bool:
+    return any(lead.start <= start < lead.end for start, _ in block.needs)
+
+
+# the beginning of an exception to the sentence before it
+_EXCEPTION = re.compile(
+    r"ただし|但し|(?:However|But|Except|Unless|Provided|Notwithstanding|Jedoch|Ausgenommen)\b"
+    r"|(?:This|That|These|Dies|Das)\b[^.]{0,30}\b(?:not|nicht)\b"
+)
+# the end of a sentence that a list completes
+_INTRODUCES = re.compile(r"[^.!?。！？]\s*\Z|次の|次に掲げる|following\b|folgende|下列")
 
 
 def _gains(question: str, best: Fact, facts: Sequence[Fact]) -> bool:
@@ -183,8 +257,8 @@ def _below_headings(
     facts: Sequence[Fact],
     stated_facts: Sequence[Fact],
 ) -> list[Fact]:
-    """Return the text below headings and questions in the documents that contain half of a question's words,
-    and below a question that matched better than any proposition.
+    """Return the clauses that a question names, the text below headings and questions in the documents that
+    contain half of a question's words, and below a question that matched better than any proposition.
 
     Args:
         question: The question.
@@ -199,6 +273,7 @@ def _below_headings(
         found, they have its score.
     """
     below: list[Fact] = []
+    named = references_in(question)
     least = 0.0
     if stated_facts:
         least = coverage_of(question, stated_facts[0].unit.text)
@@ -206,6 +281,10 @@ def _below_headings(
     top_score = best_score / (_AS_GOOD * _HEADING_SHARE**2)
     for source in nodes:
         text = source.get_content()
+        section = str(source.metadata.get(SECTION_KEY, ""))
+        for path, (start, end) in clauses_of(text, context_of(source.node), section):
+            if path in named:
+                below += _facts_between(source, start, end, len(path) * top_score)
         for (start, end), (next_start, _) in pairwise(_headings_in(source)):
             share = coverage_of(question, text[start:end])
             if share >= _HEADING_SHARE and share > least:

@@ -24,6 +24,7 @@ from llama_pack_densex.index.keywords import (
 from llama_pack_densex.index.node_store import Ids, NodeRecord
 from llama_pack_densex.index.rows import units_of_passages
 from llama_pack_densex.node_parsers.metadata import TITLE_KEY
+from llama_pack_densex.text.clauses import clause_tokens, clauses_of
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.outline import searched_context
 from llama_pack_densex.text.tokens import HAN, KATAKANA, contents_of, strip_surrogates, tokenize
@@ -112,6 +113,7 @@ class Words:
             "propositions": self.propositions,
             "headings": True,
             "title": _TITLE_COUNT,
+            "clauses": True,
         }
         return json.dumps(fields)
 
@@ -150,7 +152,7 @@ class Words:
         """Return the tokens that a passage is found by, separated by spaces.
 
         They include those of its document's title, which count twice, and of the headings above it: they tell
-        the passages of one document from similar ones of another.
+        the passages of one document from similar ones of another. The numbers of its clauses are tokens, too.
 
         Args:
             passage: The passage.
@@ -160,7 +162,9 @@ class Words:
         own = self.of(passage)
         title = self.tokens(_title_of(passage))
         headings = [*title * _TITLE_COUNT, *self.tokens(passage.section)]
-        words = list(filter(None, [own, *headings]))
+        clauses = clauses_of(passage.text, passage.context, passage.section)
+        numbers = {token for path, _ in clauses for token in clause_tokens(path)}
+        words = list(filter(None, [own, *headings, *sorted(numbers)]))
         own_counts = Counter(own.split(" "))
         adds_words = any(Counter(of_unit.split(" ")) - own_counts for of_unit in stated)
         if self.propositions and adds_words:

@@ -121,6 +121,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     for box in soup.find_all(_is_box):
         _name_box(box)
     _find_code(soup)
+    _find_marked_lists(soup)
     _write_inline(soup)
     _write_blocks(soup)
     _put_terms_before_definitions(soup)
@@ -371,6 +372,57 @@ def _is_bold_line(tag: Tag) -> bool:
 def _is_bold(tag: Tag) -> bool:
     texts = tag.find_all(string=_TEXT)
     return bool(texts) and all(text.find_parent(["b", "strong"]) for text in texts)
+
+
+# the number or letter of an item of a law: (a), 1., iv); and what it is of in a heading
+_SIGN_OF_ITEM = r"[(（]?(?:\d{1,3}[a-z]{0,2}|[A-Za-z]|[ivxIVX]{1,5})"
+_MARK_OF_ITEM = re.compile(rf"{_SIGN_OF_ITEM}[)）.][)）.]?|[–—]")
+_NUMBER_OF_PART = re.compile(rf"(?:[^\W\d_]+ |§ ?)?{_SIGN_OF_ITEM}[)）.]*")
+
+
+def _find_marked_lists(soup: Tag) -> None:
+    """Make lists of the tables and definitions in which laws set the numbers of items before their texts,
+    and part numbers from the texts that only a style sheet parts them from.
+    """
+    for text in soup.select("span + span"):
+        number = text.previous_sibling
+        if not isinstance(number, Tag) or number.previous_sibling is not None:
+            continue
+        if _NUMBER_OF_PART.fullmatch(number.get_text().strip()):
+            text.insert_before(" ")
+    for around in reversed(soup.find_all(["table", "dl"])):
+        parts = [
+            part
+            for part in around.find_all(["td", "th", "dt", "dd"])
+            if part.find_parent(["table", "dl"]) is around
+        ]
+        marks = parts[::2]
+        texts = parts[1::2]
+        are_pairs = len(marks) == len(texts) and all(
+            mark.find_next_sibling(True) is text for mark, text in zip(marks, texts, strict=True)
+        )
+        if not (parts and are_pairs and all(map(_is_mark_of_item, marks))):
+            continue
+        around.name = "ol"
+        around.attrs.clear()
+        around.clear()
+        for mark, text in zip(marks, texts, strict=True):
+            _become_item(text, mark.get_text().strip())
+            around.append(text)
+
+
+def _is_mark_of_item(tag: Tag) -> bool:
+    return _MARK_OF_ITEM.fullmatch(tag.get_text().strip()) is not None
+
+
+def _become_item(tag: Tag, mark: str) -> None:
+    """Make a tag the item of a list, numbered as Markdown has it, or with its mark as text."""
+    tag.name = "li"
+    number = mark.rstrip(".")
+    tag.attrs = {"value": number} if number.isdecimal() else {LABELLED: ""}
+    first = tag.find(string=_TEXT)
+    if first and not number.isdecimal() and mark not in "–—":
+        first.insert_before(f"{mark} ")
 
 
 def _put_terms_before_definitions(soup: Tag) -> None:

@@ -22,13 +22,26 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?
 
 def read_text(file: Path) -> Iterator[Part]:
     """Yield a file's text, with its front matter as metadata."""
-    text = decode_file(file)
+    text = _PAGE_BREAK.sub(_joint_of_pages, decode_file(file))
     front = _FRONT_MATTER.match(text)
     metadata = _front_matter(file, front[1]) if front else None
     if front and metadata is not None:
         yield Part(text[front.end() :], metadata)
     else:
         yield Part(text)
+
+
+# the last line of a page of an RFC or a draft, and the first one of the next page
+_PAGE_BREAK = re.compile(
+    r"(?<=\S)\s*\n[^\n]*\[Page \d{1,4}\][ \t\r]*(?:\s*\n(?:RFC \d|Internet-Draft)[^\n]*\d{4}[ \t\r]*)?"
+    r"\s*?(?=\n[^\S\n]*\S|\Z)"
+)
+
+
+def _joint_of_pages(page_break: re.Match[str]) -> str:
+    """Return what stands for a page break: a blank line, unless a sentence goes on behind it."""
+    last = page_break.string[max(page_break.start() - 1, 0)]
+    return "\n" if last in ".:;?!)" else ""
 
 
 def _front_matter(file: Path, front: str) -> dict[str, Any] | None:

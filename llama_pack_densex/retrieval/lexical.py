@@ -17,6 +17,7 @@ from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
+from llama_pack_densex.text.clauses import clause_tokens, references_in
 from llama_pack_densex.text.tokens import (
     FORM_SHARE,
     IS_CJK,
@@ -67,6 +68,8 @@ class KeywordSearch:
             reading order.
         """
         tokens = search_tokens(question, self.words.tokens)
+        for path in references_in(question):
+            tokens += 3 * clause_tokens(path)  # not a passage that refers to the same clause
         single = self._single_characters(tokens)
         with self.database.reading() as connection:
             allowed = rows_passing(passing, self.database, connection)

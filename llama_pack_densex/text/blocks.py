@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
+from unicodedata import normalize
 
 from llama_pack_densex.text.containers import CONTAINER_LEVEL
 from llama_pack_densex.text.layout import Block as Block
@@ -29,12 +30,14 @@ from llama_pack_densex.text.plain import (
     DEFINITION,
     LIST_MARKER,
     RULE,
+    begins_list,
     end_of_heading,
     is_bold_line,
+    item_sign,
     join_wrapped,
     text_at,
 )
-from llama_pack_densex.text.sentences import after_space, split_sentences
+from llama_pack_densex.text.sentences import STOPS, after_space, split_sentences
 from llama_pack_densex.text.tables import TOTAL, bare_row, grid_table, row_statement
 from llama_pack_densex.text.tokens import has_words
 from llama_pack_densex.text.turns import DAY_ALONE, Turn, find_turns
@@ -101,7 +104,9 @@ class _Scanner:
         self._structure = Structure(text, self._lines)
         kept_whole = numbers_within(self._structure.elements.values(), self._lines)
         self._turn_lines = find_turns(self._lines, kept_whole, is_cut_out)
-        self._indents: list[int] = []  # of the last item of plain text, and those around it
+        self._announced = 0  # the depth of an item that introduces another list as deep in Markdown
+        self._form_announced = ""
+        self._open_items: list[_PlainItem] = []  # the last one of plain text, and those around it
 
     @property
     def turns(self) -> dict[int, Turn]:
@@ -255,7 +260,8 @@ class _Scanner:
         for lines in join_wrapped(run, beginnings, self._structure.continued):
             first = lines[0]
             span = (first.start, lines[-1].end)
-            item_depth = self._structure.items.get(first.number) or self._plain_depth(first)
+            last = lines[-1].text[-1]
+            item_depth = self._item_depth(first, announces=last in ":：—–" or last.islower())
             if item_depth and first.number not in self._turn_lines:
                 yield self._paragraph(span, "item", item_depth)
             else:
@@ -266,16 +272,79 @@ class _Scanner:
             kind = "nothing"
         return Block(*span, kind, level)
 
-    def _plain_depth(self, line: Line) -> int:
-        """Return the depth of a plain-text item, by its marker and indentation; 0 for any other
-        line.
+    def _item_depth(self, line: Line, announces: bool) -> int:
+        """Return the depth of an item, in Markdown or else by its marker and indentation; 0 for any
+        other line.
+
+        Laws and contracts often have no indentation: "(a)" below "1." begins a list within it, and so
+        do items of another form below a number that announces them.
         """
-        if not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
-            self._indents = []
-            return 0
+        depth = self._structure.items.get(line.number, 0)
         indent = len(line.indent.expandtabs(4))
-        self._indents = [*(outer for outer in self._indents if outer < indent), indent]
-        return len(self._indents)
+        item = _PlainItem.of(line.text, indent, ())
+        outer: list[_PlainItem] = []
+        is_other_list = item.form != self._form_announced
+        if self._announced and depth + is_other_list > self._announced:
+            depth += 1
+            outer = self._open_items[: self._announced]
+        else:
+            self._announced = depth if announces and item.sign else 0
+            self._form_announced = item.form
+        if depth or not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
+            self._open_items = [*outer, *[item] * (depth - len(outer))]
+            return depth
+        opened = [item for item in self._open_items if item.indent <= indent]
+        beside = [item for item in opened if item.indent == indent]
+        item = _PlainItem.of(line.text, indent, beside)
+        if any(other.form == item.form for other in beside):
+            while opened.pop().form != item.form:
+                pass
+        elif beside and not (item.sign and begins_list(line.text)):
+            opened.pop()
+        self._open_items = [*opened, item]
+        self._announced = len(self._open_items) if announces else 0
+        self._form_announced = item.form
+        return len(self._open_items)
+
+
+@dataclass(frozen=True)
+class _PlainItem:
+    """An item of plain text.
+
+    Args:
+        indent: The columns of its indentation.
+        sign: Its number or letter; empty for a bullet.
+        form: How the items of its list are marked: "(a)", "1.", "•".
+    """
+
+    indent: int
+    sign: str
+    form: str
+
+    @classmethod
+    def of(cls, text: str, indent: int, beside: Sequence[_PlainItem]) -> _PlainItem:
+        """Make an item of a line, below those of other lists that are indented as far.
+
+        "(i)" is a Roman number, unless it follows "(h)".
+        """
+        sign = item_sign(text)
+        marker = LIST_MARKER.match(text)
+        form = marker[0].strip() if marker else ""
+        if not sign:
+            return cls(indent, "", form)
+        follows = any(chr(ord(item.sign[-1:] or " ") + 1) == sign for item in beside)
+        kind = _kind_of_sign(sign, follows)
+        return cls(indent, sign, re.sub(r"[^\W_]+", kind, normalize("NFKC", form)))
+
+
+def _kind_of_sign(sign: str, is_next_letter: bool) -> str:
+    """Return the first sign that is counted on from as this one is: 1, a, i, 一, ア."""
+    if sign.isdecimal():
+        return "1"
+    if sign.isascii():
+        kind = "i" if re.fullmatch("[ivxIVX]+", sign) and not is_next_letter else "a"
+        return kind.upper() if sign.isupper() else kind
+    return "一" if sign[0] in "一二三四五六七八九十" else "ア"
 
 
 _SUMMARY = re.compile(
@@ -328,6 +397,8 @@ class _Relations:
         self._caption: Block | None = None  # above that, if that is a unit
         # lead-ins of the current lists or tables, by their depth
         self._leads: dict[int, Sequence[Span]] = {}
+        # those of the last list, which may go on below text
+        self._leads_of_list: dict[int, Sequence[Span]] = {}
         self._items: list[Block] = []  # the current item and those around it
         self._columns: Block | None = None  # the header of the current table
         self._group: Block | None = None  # the heading of the current rows
@@ -406,13 +477,26 @@ class _Relations:
             self._group = None
             self._ends_group = False
         if self._paragraph and block.kind in _LED_IN:
-            leads = filter(None, (self._caption, self._paragraph))
-            self._leads[self._paragraph.level] = [*map(self._lead_in, leads)]
-        self._leave_lists(block)
+            if block.kind == "item" and not begins_list(self._text[block.start : block.end]):
+                self._leads = {**self._leads_of_list}
+            else:
+                leads = filter(None, (self._caption, self._paragraph))
+                self._leads[self._paragraph.level] = [*map(self._lead_in, leads)]
+        if self._ends_list(block):
+            self._items = [item for item in self._items if item.level < self._items[-1].level]
+        else:
+            self._leave_lists(block)
         if _is_outside_lists(block):
             self._answers += 1
             if self._is_answered() or self._is_faq_question(block):
                 self._question = None
+
+    def _ends_list(self, block: Block) -> bool:
+        """Return whether a paragraph ends the sentence that its list is in: "in each case on demand"."""
+        if not self._items or not _is_outside_lists(block):
+            return False
+        above = self._text[self._items[-1].start : self._items[-1].end]
+        return self._text[block.start].islower() and not above.endswith(tuple(STOPS))
 
     def _leave_lists(self, block: Block) -> None:
         item_depth = block.level - 1 if block.kind == "item" else block.level
@@ -444,6 +528,7 @@ class _Relations:
             self._term = self._paragraph
         if block.kind == "item":
             self._items.append(block)
+            self._leads_of_list = {**self._leads}
         elif block.kind == "columns":
             self._columns = block
             self._group = None

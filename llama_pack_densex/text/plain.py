@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from unicodedata import normalize
 
 from llama_pack_densex.text.containers import title_of
 from llama_pack_densex.text.layout import Line, Lines
@@ -20,8 +21,10 @@ from llama_pack_densex.text.tokens import has_words
 def heading_text(heading: str) -> str:
     """Return the text of a heading without its markup."""
     lines = [line.strip() for line in heading.splitlines()]
-    with_words = (line for line in lines if has_words(searchable_text(line)))
-    line = title_of(lines[0]) or next(with_words, lines[0])
+    with_words = [line for line in lines if has_words(searchable_text(line))]
+    if _is_bare_part(lines[0]):
+        return " ".join(with_words)
+    line = title_of(lines[0]) or next(iter(with_words), lines[0])
     marked = _HEADING.fullmatch(line)
     bold = _BOLD_LINE.fullmatch(line)
     if marked:
@@ -60,24 +63,30 @@ _LEVELS = {
 _NUMBERED_HEADING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
     r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S"
+    r"|(?P<law>§) ?\d{1,4}[a-z]?[ \xa0]+(?!Abs|Satz|Nr)(?=[^\W\d_a-z])"
     r"|(?P<end>附)[ \u3000]*則(?=[ \u3000（(]|\Z))"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
 )
-# What marks a heading only between blank lines: numbers of one part, and any numbers before the name of a
-# file or a command.
+# What marks a heading only between blank lines: numbers of one part, numbers of the parts of a law or
+# contract, and any numbers before the name of a file or a command.
+_PART_NUMBER = r"(?:\d{1,4}(?:[.-]\d{1,3})?[a-z]?|[IVXLC]{1,7}|[A-Z])"
 _NUMBERED_HEADING_ALONE = re.compile(
-    r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록)"
-    r" ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
-    r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S"
-    r"|[\d０-９]{1,2}(?:\.[ \t]+|．\s*|\u3000+)[^\W\d_a-z])"
-    r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
+    r"(?:(?P<part>(?i:Chapter|Appendix|Part|Schedule|Annex|Exhibit|Article|Section|Clause|Kapitel|Anhang"
+    r"|Anlage|Teil|Abschnitt|Artikel)|§|付録|附录|부록)"
+    rf" ?{_PART_NUMBER}(?:\Z|[.:．：]?[ \t\xa0\u3000]+(?:[–—-][ \t]+)?(?!Abs|Satz|Nr)(?=[^a-z]))"
+    r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*|\u3000+)[^\W\d_a-z])"
+    r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
 _LEVEL_OF = {
     **dict.fromkeys("編部章附", 1),
     **dict.fromkeys("節■【", 2),
-    **dict.fromkeys("条◆▼（", 3),
+    **dict.fromkeys("条◆▼（§", 3),
+    **dict.fromkeys(("section", "abschnitt"), 2),
+    **dict.fromkeys(("article", "artikel", "clause"), 3),
 }
+_ITEM_NUMBER = re.compile(r"([\d０-９]+)[.．]\s*")
+_LONGEST_TITLE = 100  # characters
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
 _PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # "# apt-get update", or a comment
 _LONGER = 4  # the most columns by which an underline is longer than its heading
@@ -106,7 +115,26 @@ def end_of_heading(lines: Lines, place: int, *, goes_on: bool) -> tuple[int, int
     is_rule = goes_on and (sign == "-" or _ends_with(line.text, STOPS))
     if sign and not is_rule:
         return place + 2, _LEVELS[sign]
-    return place + 1, _numbered(lines, place)
+    level = _numbered(lines, place)
+    if level and _is_bare_part(line.text):
+        return _end_of_part_title(lines, place + 1), level
+    return place + 1, level
+
+
+def _is_bare_part(line: str) -> bool:
+    """Return whether a line is the number of a part of a law or contract, whose title is below it."""
+    numbered = _NUMBERED_HEADING_ALONE.fullmatch(line)
+    return numbered is not None and numbered["part"] is not None and len(line.split()) == 2
+
+
+def _end_of_part_title(lines: Lines, place: int) -> int:
+    """Return the index of the line after the title of a part, which may be below a blank line."""
+    title = place if text_at(lines, place) else place + 1
+    text = text_at(lines, title)
+    is_title = 0 < len(text) <= _LONGEST_TITLE and text[-1] not in _NOT_LAST
+    if not is_title or text[0].islower() or LIST_MARKER.match(text):
+        return place
+    return title + 1 if _kind(text, is_alone=True) == "" else place
 
 
 def text_at(lines: Lines, place: int) -> str:
@@ -139,14 +167,17 @@ def _numbered(lines: Lines, place: int) -> int:
         return 0
     if below == place + 1 and _is_unfinished_above(line, lines[below]):
         return 0
-    return _LEVEL_OF.get(kind) or kind.count(".") + 1
+    return _LEVEL_OF.get(kind.lower()) or kind.count(".") + 1
 
 
 def _is_alone(lines: Lines, place: int) -> bool:
-    """Return whether a line is between blank ones; a Japanese paragraph's indentation counts as one."""
+    """Return whether a line is between blank ones; a Japanese paragraph's indentation counts as one, and
+    so does the title of a part below its number.
+    """
     if text_at(lines, place - 1):
         return False
-    return not text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
+    is_above_blank = not text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
+    return is_above_blank or _is_bare_part(lines[place].text)
 
 
 def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
@@ -156,9 +187,12 @@ def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
     following = lines[below].text
     if kind == "（":
         return _ARTICLE.match(following) is None
+    number = _ITEM_NUMBER.match(lines[place].text)
+    if kind != "1" or not number or following.startswith(f"{number[1]}."):
+        return False
     near = filter(None, map(LIST_MARKER.match, (text_at(lines, place - 2), following)))
     is_near_item = any(marker[0][0] not in "○◯" for marker in near)
-    return kind == "1" and ("  " in lines[below].indent or is_near_item)
+    return len(lines[below].indent) >= number.end() or is_near_item
 
 
 def _kind(line: str, is_alone: bool = False) -> str:
@@ -222,6 +256,21 @@ LIST_MARKER = re.compile(
     r"|(?P<number>[0-9０-９]{1,3}(?:[.-][0-9]{1,3}){0,4}|[a-z]|[ivx]{1,5}|[IVX]{1,5})"
     r"(?:[)）](?=\D)|[.．](?:[ \t\u3000]+|(?=[^\x00-\x7f０-９])))"
 )
+_SIGN = re.compile(r"[^\W_]+\Z")
+
+
+def item_sign(item: str) -> str:
+    """Return the number or letter that an item begins with, of 3.1 the last one; empty for others."""
+    marker = LIST_MARKER.match(item)
+    sign = _SIGN.search(marker[0].rstrip(" \t\u3000.．)）")) if marker else None
+    return normalize("NFKC", sign[0]) if sign else ""
+
+
+def begins_list(item: str) -> bool:
+    """Return whether an item is the first of its list by its number or letter, or has none."""
+    return item_sign(item) in ("", *"1aAiI一アイ")
+
+
 DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
 """The beginning of a definition below its term."""
 _LONE_MARKER = re.compile(

@@ -43,11 +43,17 @@ _OPENING = re.compile(
     r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*"
 )
 _WORD = re.compile(r"[^\W\d_]{1,30}")
-_LETTER = re.compile(r"[^\W\d_]")
+_LETTER = re.compile(r"[^\W_]")
 _MARKER = re.compile(
     # "1", "(a)", "- iv", and what captions begin with: "Table 1", "図１"
     r"(?:[-*+•‣●■・>–—]\s*)*[(（]?"
     r"(?:(?:[^\W\d_]{1,12} ?)?[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
+)
+# The title that a clause begins with: "2.1 Late Charge. It is", "2.1 **Refunds.** We"
+_IN_TITLE = r"(?:[A-Z][\w'’-]*|and|or|of|the|to|for|in|on|by|with|&)"
+_CLAUSE_TITLE = re.compile(
+    r"[-* ]*(?:(?:Section|Article|Clause|§) ?)?\d{1,3}(?:\.\d{1,3})+\.?\s+"
+    rf"(?:\*\*[^*\n]{{1,80}}|{_IN_TITLE}(?: {_IN_TITLE}){{0,7}})"
 )
 # What cannot begin a Japanese or Chinese sentence: a "！" or "。" before it is part of a name
 # ("ラブライブ！を").
@@ -78,8 +84,7 @@ def split_sentences(run: str) -> list[Span]:
         end = _end_with_closing_marks(run, terminator.end(), bold_marks)
         if start < begin or _is_within(quotations, end):
             continue
-        # A sentence has a letter: "2018." states nothing. Nothing is searched twice, so that the time stays
-        # linear.
+        # A sentence has a letter or a digit. Nothing is searched twice, so that the time stays linear.
         if not _LETTER.search(run, max(begin, searched), start):
             searched = start
             continue
@@ -259,6 +264,8 @@ def _begins_another(stop: _Stop) -> bool:
         return not stop.goes_on_with(_AFTER_QUOTATION if stop.is_quoted else _NEVER_FIRST)
     if stop.mark == "．" or not _SURE_MARKS.isdisjoint(stop.mark):
         return not stop.goes_on_with(_NEVER_FIRST)
+    if stop.begin == 0 and _CLAUSE_TITLE.fullmatch(stop.run, 0, stop.start):
+        return False
     return stop.is_apart and _may_begin_sentence(stop) and not _is_abbreviation_or_number(stop)
 
 

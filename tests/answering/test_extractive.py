@@ -376,6 +376,48 @@ def test_what_stands_below_the_question_comes_first() -> None:
     assert answer.removeprefix(CLOSEST["ja"]).startswith("A2．かすトレイを空にしてください。")
 
 
+RULES = """\
+4. Lamps
+
+4.1 A keeper must not:
+
+(a) light a lamp at noon, except in fog; or
+
+(b) borrow the oil,
+
+unless the harbour agrees.
+
+4.2 Wicks are changed every week. This does not apply to electric lamps.
+
+4.3 Clause 4.2 is checked in May.
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "quoted"),
+    [
+        (
+            "May I borrow the oil?",
+            ["must not:", "(b) borrow the oil,", "unless the harbour agrees."],
+        ),
+        ("What must a keeper not do?", ["must not:", "(a) light", "(b) borrow", "unless the"]),
+        ("How often are wicks changed?", ["every week.", "This does not apply to electric lamps."]),
+        ("What does clause 4.2 say?", ["4.2 Wicks are changed every week."]),
+        ("Clause 4.1(a)", ["must not:", "(a) light a lamp at noon"]),
+    ],
+)
+def test_a_rule_is_quoted_with_its_lead_in_and_its_exception(
+    question: str, quoted: list[str]
+) -> None:
+    pack = DenseXRetrievalPack(
+        [Document(text=RULES)], proposition_llm="none", embed_model="none", query_llm="none"
+    )
+    answer = str(pack.run(question))
+    places = [answer.find(part) for part in quoted]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
 SCOPE = "# 複合機の使い方\n\n## 紙詰まり\n側面のカバーを開ける。紙を手前に引き抜く。"
 
 

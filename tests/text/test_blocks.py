@@ -139,6 +139,43 @@ def test_of_a_long_paragraph_the_last_sentences_lead_a_list_in() -> None:
     assert len(lead) <= 300
 
 
+def test_items_of_a_law_are_within_those_above_them_without_indentation() -> None:
+    text = (
+        "1. The keeper:\n\n(a) oils it, if\n\n(i) it is dry or\n\n(ii) it is loud;\n\n(b) cleans it.\n\n"
+        "2. The guest:\n\n一\u3000見る。\n\nイ\u3000昼\n\nロ\u3000夜\n\n二\u3000聞く。"
+    )
+    keeper, oils, dry, loud, cleans, guest, sees, noon, night, hears = text.split("\n\n")
+    assert needs(text) == {
+        oils: [keeper],
+        dry: [keeper, oils],
+        loud: [keeper, oils],
+        cleans: [keeper],
+        sees: [guest],
+        noon: [guest, sees],
+        night: [guest, sees],
+        hears: [guest],
+    }
+
+
+@pytest.mark.parametrize("items", ["- lamps;\n- wicks.", "1. lamps;\n2. wicks."])
+def test_items_below_a_number_that_announces_them_are_within_it(items: str) -> None:
+    lead = "(1) We pay for"
+    needed = needs(f"{lead}\n\n{items}\n\n(2) Oil is extra.")
+    assert needed == {item: [lead] for item in items.splitlines()}
+
+
+def test_a_list_goes_on_below_a_paragraph_with_its_own_lead_in() -> None:
+    text = "We pay for:\n\n(a) lamps;\n\nOil is extra.\n\n(b) wicks."
+    lead, lamps, _, wicks = text.split("\n\n")
+    assert needs(text) == {lamps: [lead], wicks: [lead]}
+
+
+def test_a_paragraph_that_ends_the_sentence_of_a_list_needs_its_lead_in() -> None:
+    text = "We pay for:\n\n(a) lamps; or\n\n(b) wicks,\n\nunless they are old.\n\nOil is extra."
+    lead, lamps, wicks, ending, _ = text.split("\n\n")
+    assert needs(text) == {lamps: [lead], wicks: [lead], ending: [lead]}
+
+
 def test_a_heading_ends_what_leads_a_list_in() -> None:
     text = "# 持ち物\n\n次の物：\n\n- 水\n\n# 注意\n\n- 走らない"
     assert needs(text) == {"- 水": ["次の物："]}
@@ -160,7 +197,7 @@ def test_kana_number_the_items_within_those_of_a_law() -> None:
         outer: [lead],
         kana: [lead, outer],
         half_width: [lead, outer, kana],
-        space: [lead],
+        space: [lead, outer],
     }
 
 

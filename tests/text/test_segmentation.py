@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_pack_densex.text.layout import Block
+from llama_pack_densex.text.plain import heading_text
 from llama_pack_densex.text.segments import segment, sentence_spans
 
 pytestmark = pytest.mark.pure
@@ -50,7 +51,6 @@ ENGLISH = {
     "a letter that is no initial": "Oranges have vitamin C. |They are orange.",
     "a decimal": "Pi is 3.14 and e is 2.72. |Both are irrational.",
     "a version at the end": "Install version 2.0.1. |Then restart.",
-    "a year that is alone": "By Ann Lee and Tong Zhang. |2005. A theory of tasks. |It is long.",
     "a year at the end": "It was founded in 1990. |In 1991 it closed.",
     "a sentence that begins with a figure": "It was 1990. |12 people came.",
     "a web address": "See https://example.com/a.b?c=d.e for more. |Or www.example.org. |It is short.",
@@ -330,6 +330,11 @@ def test_heading_is_a_segment_of_its_own(heading: str) -> None:
         "付録 A. 用語",
         "3.1.2. /etc/lamp : Its switch",
         "5.8. lamps",
+        "SCHEDULE 2 - LAMPS",
+        "Section 4 – Your duties",
+        "ARTICLE II",
+        "Annex IV",
+        "§ 12a Widerruf",
     ],
 )
 def test_a_line_between_blank_ones_is_a_heading_by_its_number_alone(heading: str) -> None:
@@ -347,12 +352,37 @@ def test_a_line_between_blank_ones_is_a_heading_by_its_number_alone(heading: str
         "1. Fill the lamp with oil.\n\nIt is heavy.",
         "1.1. lamps\n\n1.2. oils\n\n1.3. wicks",
         "Chapter 2 of the book is about the lamp.\n\nIt is long.",
+        "Section 4 applies to lamps\n\nIt is long.",
+        "§ 3 Abs. 2 bleibt unberührt\n\nIt is long.",
     ],
 )
 def test_a_line_between_blank_ones_that_is_an_item_or_says_something_is_no_heading(
     text: str,
 ) -> None:
     assert {found.kind for found in segment(text)[:-1]} == {"sentence"}
+
+
+@pytest.mark.parametrize("between", ["\n", "\n\n"])
+def test_the_title_below_the_number_of_an_article_belongs_to_its_heading(between: str) -> None:
+    heading = f"Article 7{between}Use of lamps"
+    text = f"It ends here.\n\n{heading}\n\n1. A lamp is lit at dusk."
+    (found,) = (part for part in segment(text) if part.kind == "heading")
+    assert text[found.start : found.end] == heading
+    assert heading_text(heading) == "Article 7 Use of lamps"
+
+
+def test_a_numbered_heading_stands_below_a_list_and_above_indented_text() -> None:
+    text = (
+        "8.  Lamps\n\n8.1  A lamp has:\n\n(a)  oil; and\n\n(b)  a wick.\n\n9.  Oil\n\n"
+        "9.1  It is clean.\n\n10.  Wicks\n\n   They are of cotton.\n"
+    )
+    headings = [text[part.start : part.end] for part in segment(text) if part.kind == "heading"]
+    assert headings == ["8.  Lamps", "9.  Oil", "10.  Wicks"]
+
+
+@pytest.mark.parametrize("title", ["Section 2.02 Late Charge.", "2.1 **Refunds of fees.**"])
+def test_the_title_of_a_clause_is_read_with_its_first_sentence(title: str) -> None:
+    assert split_sentences(f"{title} It is 4%. It is due.") == [f"{title} It is 4%.", "It is due."]
 
 
 def test_headings_of_restructured_text_open_no_block_of_code() -> None:
