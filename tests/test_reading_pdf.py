@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from pypdfium2 import raw
 
 from llama_pack_densex.reading import read_file
 from tests.pdf_file import (
@@ -246,6 +247,21 @@ def test_a_paragraph_does_not_end_the_caption_of_a_table(tmp_path: Path) -> None
     lines = [*below(*caption), *below(*CYCLES, top=600), *below(*CYCLES, top=530)]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
     assert text.split("\n")[-2:] == [" ".join(CYCLES)] * 2
+
+
+def test_a_mathematical_letter_has_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unicode_at = raw.FPDFText_GetUnicode
+
+    def with_letters(text_page: object, place: int) -> int:
+        code: int = unicode_at(text_page, place)
+        return ord("𝑥") if code == ord("x") else code
+
+    monkeypatch.setattr(raw, "FPDFText_GetUnicode", with_letters)
+    drawing = text_drawing(below("x x x x x"))
+    (text,) = pages(tmp_path / "a.pdf", [drawing + text_drawing(across(TOWER, MARKET))])
+    assert text.split("\n") == ["𝑥 𝑥 𝑥 𝑥 𝑥", *TOWER, *MARKET]
 
 
 def test_an_indented_block_has_a_margin_of_its_own(tmp_path: Path) -> None:

@@ -265,22 +265,29 @@ _SIGNS_OF_TEX = str.maketrans("\x10\x11\x15\x16\x1b\x1c\x1d\x1e\x1f\x88", "“�
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
 
 
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def _paired(pair: re.Match[str]) -> str:
+    sign = pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    return f"{sign}\uffff"
+
+
 def _text(text_page: Any) -> str:
     """Return the text of a page, in which each character has the place that it has for PDFium.
 
-    One that takes up two places in UTF-16 (an emoji, 𠮷) is followed by a filler, which is removed later.
+    One that PDFium has in two places, as in UTF-16 (an emoji, 𠮷), is followed by a filler, which is removed
+    later; others of that kind (an italic 𝑥) have one place.
     """
-    units = map(
-        chr, map(partial(raw.FPDFText_GetUnicode, text_page), range(text_page.count_chars()))
-    )
-    text = "".join(units).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    units = map(partial(raw.FPDFText_GetUnicode, text_page), range(text_page.count_chars()))
+    text = _PAIR.sub(_paired, "".join(map(chr, units)))
+    text = re.sub("[\ud800-\udfff]", "\ufffd", text)
     text = without_marks(text, "\ufffd")  # a font's own signs of private use
 
     def sign(match: re.Match[str]) -> str:
         is_nameless = not _font_name(text_page, match.start())
         return match[0].translate(_SIGNS_OF_TEX) if is_nameless else match[0]
 
-    text = re.sub("[\U00010000-\U0010ffff]", "\\g<0>\uffff", text)
     return re.sub("[\x10-\x1f\x88]", sign, text)
 
 
