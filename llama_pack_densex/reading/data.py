@@ -62,10 +62,7 @@ def _as_records(value: Any) -> Part:
 
 def _blocks(value: Any, level: int) -> Iterator[str]:
     """Yield a small object as a record; of others, what is in them, below its names as headings."""
-    # Whisper repeats the segments as one text
-    spoken = value.get("segments") if isinstance(value, dict) else value
-    turns = messages(spoken) if isinstance(spoken, list) else ""
-    if turns:
+    if turns := _turns(value):
         yield turns
         return
     if _is_record(value):
@@ -84,6 +81,14 @@ def _blocks(value: Any, level: int) -> Iterator[str]:
         if name:
             yield f"{'#' * min(level, 6)} {on_one_line(name)[:_LONGEST_HEADING]}"
         yield from _blocks(part, level + bool(name))
+
+
+def _turns(value: Any) -> str:
+    """Return the messages or cues that a value is, or has, as turns; empty if it has none."""
+    spoken = (
+        value.get("segments") if isinstance(value, dict) else value
+    )  # Whisper repeats these as one text
+    return messages(spoken) if isinstance(spoken, list) else ""
 
 
 def _is_nested(value: Any) -> bool:
