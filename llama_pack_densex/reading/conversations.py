@@ -337,24 +337,24 @@ def messages(values: Sequence[Any]) -> str:
     keys = next((keys for keys in _KEYS if any(_has(value, keys) for value in values)), None)
     if keys is None or not all(isinstance(value, dict) for value in values):
         return ""
-    text_key, author_key, time_key = keys
     told = [value for value in values if _has(value, keys)]
     if 2 * len(told) <= len(values):
         return ""
-    if time_key == "start":
+    if keys[-1] == "start":
         return transcript([_cue(value) for value in told])
-    names = {
-        str(value["user"]): _name(value["user_profile"])
-        for value in told
-        if isinstance(value.get("user_profile"), dict)
-    }
-    if any("thread_ts" in value for value in told):  # an answer goes below its question
+    return _chat(told, *keys)
+
+
+def _chat(told: list[dict[str, Any]], text_key: str, author_key: str, time_key: str) -> str:
+    """Return messages as turns, an answer in a thread of Slack below its question."""
+    known = [value for value in told if value.get("user_profile")]
+    names = {str(value[author_key]): _name(value["user_profile"]) for value in known}
+    if any("thread_ts" in value for value in told):
         told.sort(key=lambda value: str(value.get("thread_ts") or value[time_key]))
     turns = []
     for value in told:
         author = names.get(str(value[author_key])) or _name(value[author_key])
-        text = _plain(value[text_key], names)
-        if text:
+        if text := _plain(value[text_key], names):
             turns.append(_label(_time(value[time_key]), author) + text)
     return "\n\n".join(turns)
 

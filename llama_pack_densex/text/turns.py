@@ -123,14 +123,14 @@ def find_turns(
         is_cut_out: Whether the text is a part of another, with its context: if it begins with a turn, this
             one belongs to a conversation, and goes on in the paragraphs below.
     """
-    turns: dict[int, Turn] = {}
+    spoken = [
+        place for place, line in enumerate(lines) if line.text and line.number not in kept_whole
+    ]
+    turns = {lines[place].number: turn for place in spoken if (turn := _label_alone(lines, place))}
     by_form: dict[re.Pattern[str], _Labels] = {form: {} for form in _FORMS}
-    for place, line in enumerate(lines):
-        if not line.text or line.number in kept_whole:
-            continue
-        if alone := _label_alone(lines, place):
-            turns[line.number] = alone
-        elif label := next(filter(None, (form.match(line.text) for form in _FORMS)), None):
+    for line in map(lines.__getitem__, spoken):
+        label = next(filter(None, (form.match(line.text) for form in _FORMS)), None)
+        if label and line.number not in turns:
             by_form[label.re][line.number] = label
     first = next((line.number for line in lines if line.text), 0)
     labels = by_form[_TIMED] | by_form[_MARKED]
