@@ -25,9 +25,6 @@ _LOOSE_ROW = re.compile(
     r"(?m)^(?!\|)(?=.*[A-Za-z])(?=(?:.*\d[\d.,]){2})"
     rf".{{3,90}}?(?:\s+(?:{_FIGURE})){{2,}}\s*$"
 )
-_ROW = re.compile(
-    rf"(?m)^(?!\|)(?=.*[A-Za-z])(?=(?:.*\d[\d.,]){{2}}).{{3,90}}?(?:\s+(?:{_FIGURE})){{2,}}\s*$"
-)
 _ROW = re.compile(r"(?m)^\|(?! ---)")
 _NAMELESS = re.compile(r"(?m)^[| ]+\n\| ---")
 
@@ -53,10 +50,10 @@ def main() -> None:
     pack = DenseXRetrievalPack(
         documents, embed_model=options.embed_model, query_llm="none", proposition_llm="none"
     )
-    asked = [question for question in questions if question["doc_name"] in filings]
-    found = dict.fromkeys(CUTS, 0)
+    selected = [question for question in questions if question["doc_name"] in filings]
+    pages_found = dict.fromkeys(CUTS, 0)
     first_filing = 0
-    for question in asked:
+    for question in selected:
         pages = {
             f"{evidence['doc_name']}.pdf#page={evidence['evidence_page_num'] + 1}"
             for evidence in question["evidence"]
@@ -65,9 +62,11 @@ def main() -> None:
         sources = [result.node.ref_doc_id for result in results]
         first_filing += str(sources[0]).startswith(f"{question['doc_name']}.pdf")
         for cut in CUTS:
-            found[cut] += not pages.isdisjoint(sources[:cut])
-    shares = ", ".join(f"@{cut} {count / len(asked):.3f}" for cut, count in found.items())
-    print(f"{len(asked)} questions, page {shares}; filing first {first_filing / len(asked):.3f}")
+            pages_found[cut] += not pages.isdisjoint(sources[:cut])
+    shares = ", ".join(f"@{cut} {count / len(selected):.3f}" for cut, count in pages_found.items())
+    print(
+        f"{len(selected)} questions, page {shares}; filing first {first_filing / len(selected):.3f}"
+    )
 
 
 if __name__ == "__main__":
