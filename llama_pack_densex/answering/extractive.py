@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise, takewhile
 from operator import attrgetter
@@ -31,7 +31,7 @@ from llama_pack_densex.retrieval.context import (
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.blocks import find_blocks
-from llama_pack_densex.text.clauses import clauses_of, references_in
+from llama_pack_densex.text.clauses import Path, clauses_of, references_in
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text, without_quotation_marks
@@ -156,23 +156,27 @@ def _completed(facts: Sequence[Fact]) -> list[Fact]:
     """
     completed = [*facts]
     spans = {fact.unit.span for fact in facts}
-    source = facts[0].source
+    for fact in facts:
+        for other in _completing_facts(fact):
+            if other.unit.span not in spans and not _states_nothing(other.unit.text):
+                spans.add(other.unit.span)
+                completed.append(other)
+    return completed
+
+
+def _completing_facts(fact: Fact) -> Iterator[Fact]:
+    source = fact.source
     text = source.get_content()
     context = context_of(source.node)
     offset = _offset_of(source)
-    blocks = [block for block in find_blocks(text, context) if block.kind != "nothing"]
+    start, end = fact.unit.span or (0, 0)
+    own = (start - offset, end - offset)
     stated = {statement.span: statement.text for statement in statements(text, context)}
-    for fact in facts:
-        start, end = fact.unit.span or (0, 0)
-        own = (start - offset, end - offset)
-        if stated.get(own) != fact.unit.text:
-            continue  # a model's proposition names what it is about
-        for span in _completing_spans(text, blocks, own):
-            for other in _facts_between(source, *span, fact.unit.score):
-                if other.unit.span not in spans and not _states_nothing(other.unit.text):
-                    spans.add(other.unit.span)
-                    completed.append(other)
-    return completed
+    if stated.get(own) != fact.unit.text:
+        return  # a model's proposition names what it is about
+    blocks = [block for block in find_blocks(text, context) if block.kind != "nothing"]
+    for span in _completing_spans(text, blocks, own):
+        yield from _facts_between(source, *span, fact.unit.score)
 
 
 def _completing_spans(text: str, blocks: Sequence[Block], span: Span) -> Iterator[Span]:
@@ -186,22 +190,32 @@ def _completing_spans(text: str, blocks: Sequence[Block], span: Span) -> Iterato
     if _EXCEPTION.match(text, start):
         yield block.start, start
     following = after_space(text, end)
-    if following < block.end:
-        if _EXCEPTION.match(text, following):
-            yield following, block.end
-        return
-    if _INTRODUCES.search(text[start:end]):
-        words = 0.0
-        for item in takewhile(partial(_is_led_in_by, block), blocks[place + 1 :]):
-            words += count_words(text[item.start : item.end])
-            if words > LIST_WORDS:
-                break
-            yield item.span
+    if following >= block.end:
+        yield from _completing_blocks(text[start:end], block, blocks[place + 1 :], text)
+    elif _EXCEPTION.match(text, following):
+        yield following, block.end
+
+
+def _completing_blocks(
+    sentence: str, block: Block, below: Sequence[Block], text: str
+) -> Iterator[Span]:
+    """Yield the spans of the blocks below that complete the last sentence of a block."""
+    if _INTRODUCES.search(sentence):
+        yield from _list_below(block, below, text)
     if block.kind == "item":
-        rest = (other for other in blocks[place + 1 :] if other.kind != "item")
-        ending = next(rest, None)
+        ending = next((other for other in below if other.kind != "item"), None)
         if ending and ending.kind == "prose" and {*block.needs} & {*ending.needs}:
             yield ending.span
+
+
+def _list_below(lead: Block, below: Sequence[Block], text: str) -> Iterator[Span]:
+    """Yield the spans of the items that a block introduces, as many as an answer holds."""
+    words = 0.0
+    for item in takewhile(partial(_is_led_in_by, lead), below):
+        words += count_words(item.text_in(text))
+        if words > LIST_WORDS:
+            return
+        yield item.span
 
 
 def _is_led_in_by(lead: Block, block: Block) -> bool:
@@ -281,10 +295,7 @@ def _below_headings(
     top_score = best_score / (_AS_GOOD * _HEADING_SHARE**2)
     for source in nodes:
         text = source.get_content()
-        section = str(source.metadata.get(SECTION_KEY, ""))
-        for path, (start, end) in clauses_of(text, context_of(source.node), section):
-            if path in named:
-                below += _facts_between(source, start, end, len(path) * top_score)
+        below += _clauses_named(named, source, top_score)
         for (start, end), (next_start, _) in pairwise(_headings_in(source)):
             share = coverage_of(question, text[start:end])
             if share >= _HEADING_SHARE and share > least:
@@ -292,6 +303,16 @@ def _below_headings(
             elif facts and _is_at(facts[0], source, (start, end)):
                 below += _facts_between(source, end, next_start, facts[0].unit.score)
     return sorted(below, key=lambda fact: -fact.unit.score)
+
+
+def _clauses_named(
+    paths: Sequence[Path], source: NodeWithScore, top_score: float
+) -> Iterator[Fact]:
+    """Yield the statements of the clauses with these numbers; the more exact, the better their score."""
+    section = str(source.metadata.get(SECTION_KEY, ""))
+    for path, span in clauses_of(source.get_content(), context_of(source.node), section):
+        if path in paths:
+            yield from _facts_between(source, *span, len(path) * top_score)
 
 
 def _headings_in(source: NodeWithScore) -> list[Span]:
@@ -339,25 +360,32 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(in_order, key=lambda fact: not _goes_first(fact, best))
     texts = [_quotation(fact) for fact in ordered]
     language = detect_language(texts[0], best.source.get_content())
-    unverified = in_language(UNVERIFIED, "", language or "en")
     sentences: list[str] = []
     last_label = ""
     for text, fact in zip(texts, ordered, strict=True):
-        remark = unverified if fact.unit.unverified else ""
         label = _label_of(fact)
         if label == last_label:
             text = text.removeprefix(label)
         last_label = label
-        spans = [(0, len(text))] if _is_row(fact) else sentence_spans(text)
-        sentences += _with_footnotes(text, spans, f"{remark}[^{number}]")
-    if "\n" in "".join(texts) or any(map(_is_row, ordered)):
-        return "\n\n".join(sentences)
+        footnote = f"[^{number}]"
+        if fact.unit.unverified:
+            footnote = in_language(UNVERIFIED, "", language or "en") + footnote
+        sentences += _with_footnotes(text, _is_row(fact), footnote)
+    return _space_between(ordered, texts, language).join(sentences)
+
+
+def _space_between(facts: Sequence[Fact], texts: Sequence[str], language: str) -> str:
+    """Return what separates the sentences of a paragraph."""
+    if "\n" in "".join(texts) or any(map(_is_row, facts)):
+        return "\n\n"
     if any(map(LIST_MARKER.match, texts)):
-        return "\n".join(sentences)
-    return ("" if language == "ja" else " ").join(sentences)
+        return "\n"
+    return "" if language == "ja" else " "
 
 
-def _with_footnotes(text: str, spans: Iterable[Span], footnote: str) -> Iterator[str]:
+def _with_footnotes(text: str, is_row: bool, footnote: str) -> Iterator[str]:
+    """Yield the sentences of a text, or the row that it is, each with the footnote."""
+    spans = [(0, len(text))] if is_row else sentence_spans(text)
     for start, end in spans:
         sentence = text[start:end]
         yield sentence + separator(sentence) + footnote

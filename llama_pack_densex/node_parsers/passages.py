@@ -199,17 +199,20 @@ def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
 def _cost_within_section(text: str, above: Block, block: Block) -> float:
     goes_on = block.label != "" and block.label == above.label
     if _needs(block, above) and not goes_on:
-        if above.kind != "item" or _announces(text, above):
-            return _BELOW_LEAD
-        return _AT_NESTED_ITEM
-    is_in_list = block.kind in ("item", "group", "row")
-    if is_in_list and block.level < 2:
+        return _cost_below_lead(text, above)
+    if block.kind in ("item", "group", "row") and block.level < 2:
         return _AT_ITEM
-    if is_in_list or block.level or goes_on:
+    if block.level or goes_on:
         return _AT_NESTED_ITEM
     if quotation_depth(text, block.start) and quotation_depth(text, above.start):
         return _IN_QUOTATION
     return _AT_PARAGRAPH
+
+
+def _cost_below_lead(text: str, lead: Block) -> float:
+    if lead.kind == "item" and not _announces(text, lead):
+        return _AT_NESTED_ITEM
+    return _BELOW_LEAD
 
 
 def _needs(block: Block, above: Block) -> bool:

@@ -104,9 +104,7 @@ class _Scanner:
         self._structure = Structure(text, self._lines)
         kept_whole = numbers_within(self._structure.elements.values(), self._lines)
         self._turn_lines = find_turns(self._lines, kept_whole, is_cut_out)
-        self._announced = 0  # the depth of an item that introduces another list as deep in Markdown
-        self._form_announced = ""
-        self._open_items: list[_PlainItem] = []  # the last one of plain text, and those around it
+        self._open_items = _OpenItems()
 
     @property
     def turns(self) -> dict[int, Turn]:
@@ -275,41 +273,74 @@ class _Scanner:
     def _item_depth(self, line: Line, announces: bool) -> int:
         """Return the depth of an item, in Markdown or else by its marker and indentation; 0 for any
         other line.
-
-        Laws and contracts often have no indentation: "(a)" below "1." begins a list within it, and so
-        do items of another form below a number that announces them.
         """
         depth = self._structure.items.get(line.number, 0)
-        indent = len(line.indent.expandtabs(4))
-        item = _PlainItem.of(line.text, indent, ())
-        outer: list[_PlainItem] = []
-        is_other_list = item.form != self._form_announced
-        if self._announced and depth + is_other_list > self._announced:
-            depth += 1
-            outer = self._open_items[: self._announced]
+        if depth:
+            return self._open_items.add_of_markdown(line, depth, announces)
+        if LIST_MARKER.match(line.text) and line.number not in self._structure.depths:
+            return self._open_items.add_plain(line, announces)
+        self._open_items = _OpenItems()
+        return 0
+
+
+class _OpenItems:
+    """The current item and those around it, while the items of a text are read in order.
+
+    Laws and contracts often have no indentation: "(a)" below "1." begins a list within it, and so do
+    items of another form below a number that announces them.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[_PlainItem] = []  # outermost first
+        self._announcing: list[_PlainItem] = []  # the last that introduces a list, and those around
+
+    def add_of_markdown(self, line: Line, depth: int, announces: bool) -> int:
+        """Add an item that has a depth in Markdown; return its depth."""
+        item = _PlainItem.of(line, ())
+        if self._is_announced(item, depth):
+            inner = depth + 1 - len(self._announcing)
+            self._items = [*self._announcing, *[item] * inner]
         else:
-            self._announced = depth if announces and item.sign else 0
-            self._form_announced = item.form
-        if depth or not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
-            self._open_items = [*outer, *[item] * (depth - len(outer))]
-            return depth
-        opened = [item for item in self._open_items if item.indent <= indent]
-        beside = [item for item in opened if item.indent == indent]
-        item = _PlainItem.of(line.text, indent, beside)
+            self._items = [item] * depth
+            self._announcing = self._items if announces and item.sign else []
+        return len(self._items)
+
+    def _is_announced(self, item: _PlainItem, depth: int) -> bool:
+        """Return whether an item belongs to a list that an item as deep in Markdown introduces."""
+        if not self._announcing:
+            return False
+        is_other_list = item.form != self._announcing[-1].form
+        return depth + is_other_list > len(self._announcing)
+
+    def add_plain(self, line: Line, announces: bool) -> int:
+        """Add an item of plain text; return its depth."""
+        indent = _width_of_indent(line)
+        outer = [item for item in self._items if item.indent <= indent]
+        beside = [item for item in outer if item.indent == indent]
+        item = _PlainItem.of(line, beside)
         if any(other.form == item.form for other in beside):
-            while opened.pop().form != item.form:
-                pass
+            outer = _outside_list_of(item, outer)
         elif beside and not (item.sign and begins_list(line.text)):
-            opened.pop()
-        self._open_items = [*opened, item]
-        self._announced = len(self._open_items) if announces else 0
-        self._form_announced = item.form
-        return len(self._open_items)
+            outer.pop()
+        self._items = [*outer, item]
+        self._announcing = self._items if announces else []
+        return len(self._items)
+
+
+def _outside_list_of(item: _PlainItem, items: list[_PlainItem]) -> list[_PlainItem]:
+    """Return the items before the last one that is marked as this one is."""
+    while items[-1].form != item.form:
+        items = items[:-1]
+    return items[:-1]
+
+
+def _width_of_indent(line: Line) -> int:
+    return len(line.indent.expandtabs(4))
 
 
 @dataclass(frozen=True)
 class _PlainItem:
-    """An item of plain text.
+    """An item by its indentation and marker, as in plain text.
 
     Args:
         indent: The columns of its indentation.
@@ -322,13 +353,14 @@ class _PlainItem:
     form: str
 
     @classmethod
-    def of(cls, text: str, indent: int, beside: Sequence[_PlainItem]) -> _PlainItem:
+    def of(cls, line: Line, beside: Sequence[_PlainItem]) -> _PlainItem:
         """Make an item of a line, below those of other lists that are indented as far.
 
         "(i)" is a Roman number, unless it follows "(h)".
         """
-        sign = item_sign(text)
-        marker = LIST_MARKER.match(text)
+        indent = _width_of_indent(line)
+        sign = item_sign(line.text)
+        marker = LIST_MARKER.match(line.text)
         form = marker[0].strip() if marker else ""
         if not sign:
             return cls(indent, "", form)
@@ -477,19 +509,26 @@ class _Relations:
             self._group = None
             self._ends_group = False
         if self._paragraph and block.kind in _LED_IN:
-            if block.kind == "item" and not begins_list(self._text[block.start : block.end]):
-                self._leads = {**self._leads_of_list}
-            else:
-                leads = filter(None, (self._caption, self._paragraph))
-                self._leads[self._paragraph.level] = [*map(self._lead_in, leads)]
+            self._remember_lead_in(self._paragraph, block)
         if self._ends_list(block):
             self._items = [item for item in self._items if item.level < self._items[-1].level]
         else:
             self._leave_lists(block)
         if _is_outside_lists(block):
-            self._answers += 1
-            if self._is_answered() or self._is_faq_question(block):
-                self._question = None
+            self._leave_question(block)
+
+    def _remember_lead_in(self, paragraph: Block, block: Block) -> None:
+        """Remember the paragraph above a block as its lead-in, unless the block continues a list."""
+        if block.kind == "item" and not begins_list(block.text_in(self._text)):
+            self._leads = {**self._leads_of_list}
+        else:
+            leads = filter(None, (self._caption, paragraph))
+            self._leads[paragraph.level] = [*map(self._lead_in, leads)]
+
+    def _leave_question(self, paragraph: Block) -> None:
+        self._answers += 1
+        if self._is_answered() or self._is_faq_question(paragraph):
+            self._question = None
 
     def _ends_list(self, block: Block) -> bool:
         """Return whether a paragraph ends the sentence that its list is in: "in each case on demand"."""
@@ -521,11 +560,7 @@ class _Relations:
 
     def _enter(self, block: Block) -> None:
         """Remember a block for those below it that depend on it."""
-        is_unit = block.kind == "prose" and _UNIT.fullmatch(self._text, *block.span)
-        self._caption = self._paragraph if is_unit else None
-        self._paragraph = block if block.kind == "prose" else None
-        if not self._defines(block):
-            self._term = self._paragraph
+        self._enter_paragraph(block)
         if block.kind == "item":
             self._items.append(block)
             self._leads_of_list = {**self._leads}
@@ -539,6 +574,18 @@ class _Relations:
         elif _is_outside_lists(block) and self._is_faq_question(block):
             self._question = block
             self._answers = 0
+
+    def _enter_paragraph(self, block: Block) -> None:
+        """Remember a paragraph, which may be a lead-in or a term; forget the last one at other blocks."""
+        above = self._paragraph
+        self._paragraph = None
+        self._caption = None
+        if block.kind == "prose":
+            self._paragraph = block
+            if _UNIT.fullmatch(self._text, *block.span):
+                self._caption = above
+        if not self._defines(block):
+            self._term = self._paragraph
 
     def _defines(self, block: Block) -> bool:
         """Return whether a block is the definition of the term above it."""

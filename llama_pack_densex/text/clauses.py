@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from unicodedata import normalize
 
 from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.plain import item_sign
 from llama_pack_densex.text.sentences import Span
 
@@ -72,29 +74,55 @@ def clauses_of(text: str, context: str = "", section: str = "") -> Iterator[tupl
         context: The Markdown that stands before it.
         section: The headings above it, joined by ", ".
     """
-    start = len(context)
-    clause = _number_of_heading(section.rpartition(", ")[2])
-    items: dict[int, str] = {}
-    for block in find_blocks(context + text):
-        raw = (context + text)[block.start : block.end]
+    whole = context + text
+    offset = len(context)
+    numbers = _Numbers(_number_of_heading(section.rpartition(", ")[2]))
+    for block in find_blocks(whole):
+        numbers.enter(block, block.text_in(whole))
+        if not numbers.clause or block.end <= offset:
+            continue
+        span = (max(block.start - offset, 0), block.end - offset)
+        yield numbers.path, span
+        if numbers.begins_article:  # its first paragraph has no number
+            yield (*numbers.clause, "1"), span
+
+
+@dataclass
+class _Numbers:
+    """The numbers that hold for the current block, while the blocks of a text are read in order.
+
+    Args:
+        clause: The number of the article or clause.
+        items: The numbers of its paragraph and items, by the depths of these.
+        begins_article: Whether the article begins with the block.
+    """
+
+    clause: Path
+    items: dict[int, str] = field(default_factory=dict)
+    begins_article: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The number of the block, with those of what it is in."""
+        return (*self.clause, *filter(None, self.items.values()))
+
+    def enter(self, block: Block, raw: str) -> None:
+        """Go on to the next block, which has this text."""
         own = normalize("NFKC", raw)
-        article = _ARTICLE.match(own)
-        if block.kind == "heading" or article or _OWN_CLAUSE.match(own):
-            items = {}
-            clause = _number_of_heading(own)
+        self.begins_article = _ARTICLE.match(own) is not None
+        if block.kind == "heading" or self.begins_article or _OWN_CLAUSE.match(own):
+            self.items = {}
+            self.clause = _number_of_heading(own)
         elif block.kind == "item":
-            sign = item_sign(raw.removeprefix("- "))
-            items = {level: outer for level, outer in items.items() if level < block.level}
-            items[block.level] = _counted(sign) if _IS_COUNT.fullmatch(sign) else sign.lower()
+            self._enter_item(block.level, item_sign(raw.removeprefix("- ")))
         elif block.kind == "prose":
             paragraph = _OWN_PARAGRAPH.match(own)
-            items = {0: paragraph[1]} if paragraph else {}
-        if not clause or block.end <= start:
-            continue
-        span = (max(block.start - start, 0), block.end - start)
-        yield (*clause, *filter(None, items.values())), span
-        if article:  # its first paragraph has no number
-            yield (*clause, "1"), span
+            self.items = {0: paragraph[1]} if paragraph else {}
+
+    def _enter_item(self, depth: int, sign: str) -> None:
+        outer = {level: number for level, number in self.items.items() if level < depth}
+        number = _counted(sign) if _IS_COUNT.fullmatch(sign) else sign.lower()
+        self.items = {**outer, depth: number}
 
 
 def _number_of_heading(heading: str) -> Path:

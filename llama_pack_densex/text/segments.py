@@ -83,22 +83,32 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     """
     segments = segment(text, context)
     entries = contents_of(text)
-    stated: list[Statement] = []
-    for part in segments:
-        statement = part.row
-        own = part.text_in(text)
-        if part.kind == "code":
-            statement = own
-        elif part.kind == "sentence" and not statement:
-            statement = searchable_text(own).strip()
-        if has_words(statement) and own.splitlines()[-1].strip() not in entries:
-            stated.append(Statement(statement, part.span))
+    units = [Statement(_statement_of(part, text), part.span) for part in segments]
+    stated = [
+        unit
+        for unit in units
+        if has_words(unit.text) and _last_line(text, unit.span) not in entries
+    ]
     if stated:
         return tuple(stated)
-    spans = [part.span for part in segments]
+    spans = [unit.span for unit in units]
     if entries:
         spans = [(segments[0].start, segments[-1].end)]
     return tuple(Statement(text[slice(*span)], span) for span in spans)
+
+
+def _last_line(text: str, span: Span) -> str:
+    return text[slice(*span)].splitlines()[-1].strip()
+
+
+def _statement_of(part: Block, text: str) -> str:
+    """Return what a segment of a text states; empty if it states nothing alone."""
+    own = part.text_in(text)
+    if part.kind == "code":
+        return own
+    if part.kind == "sentence" and not part.row:
+        return searchable_text(own).strip()
+    return part.row
 
 
 def passage_sentences(text: str, context: str = "") -> tuple[str, ...]:

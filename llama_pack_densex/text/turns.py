@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Set
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -109,7 +109,7 @@ def begins_with_name(text: str) -> bool:
 
 
 def find_turns(
-    lines: Lines, kept_whole: Container[int] = (), is_cut_out: bool = False
+    lines: Lines, kept_whole: Set[int] = frozenset(), is_cut_out: bool = False
 ) -> dict[int, Turn]:
     """Find the lines of a text on which turns of a conversation begin, by their numbers.
 
@@ -123,33 +123,53 @@ def find_turns(
         is_cut_out: Whether the text is a part of another, with its context: if it begins with a turn, this
             one belongs to a conversation, and goes on in the paragraphs below.
     """
-    spoken = [
-        place for place, line in enumerate(lines) if line.text and line.number not in kept_whole
-    ]
-    turns = {lines[place].number: turn for place in spoken if (turn := _label_alone(lines, place))}
-    by_form: dict[re.Pattern[str], _Labels] = {form: {} for form in _FORMS}
-    for line in map(lines.__getitem__, spoken):
-        label = next(filter(None, (form.match(line.text) for form in _FORMS)), None)
-        if label and line.number not in turns:
-            by_form[label.re][line.number] = label
+    turns_alone = _turns_alone(lines, kept_whole)
+    labels = _labels_by_form(lines, kept_whole | turns_alone.keys())
     first = next((line.number for line in lines if line.text), 0)
-    labels = by_form[_TIMED] | by_form[_MARKED]
-    if _comes_back(by_form[_SPACED]):
-        labels |= by_form[_SPACED]
-    unsaid = by_form[_SPACED] | by_form[_STAMPED]
-    if not labels and not turns:
-        labels = _names_of_speakers(by_form[_NAMED], first)
-        unsaid = by_form[_NAMED]
-    is_transcript = first in labels and (is_cut_out or len(labels) > 1)
-    lasts = is_transcript or _comes_back(labels)
-    said = {
+    speakers = labels[_TIMED] | labels[_MARKED]
+    if _comes_back(labels[_SPACED]):
+        speakers |= labels[_SPACED]
+    unspoken = labels[_SPACED] | labels[_STAMPED]
+    if not speakers and not turns_alone:
+        speakers = _names_of_speakers(labels[_NAMED], first)
+        unspoken = labels[_NAMED]
+    if not speakers:
+        return turns_alone
+    is_transcript = first in speakers and (is_cut_out or len(speakers) > 1)
+    lasts = is_transcript or _comes_back(speakers)
+    # what nobody says, such as "10:05 * ann left" or "Note: ", ends a turn
+    ends = dict.fromkeys(unspoken, Turn("", lasts=False))
+    return ends | _turns_of(speakers, lasts) | turns_alone
+
+
+def _turns_alone(lines: Lines, kept_whole: Set[int]) -> dict[int, Turn]:
+    """Return the turns whose labels take up whole lines, by the numbers of these."""
+    turns = {}
+    for place, line in enumerate(lines):
+        if line.text and line.number not in kept_whole:
+            turn = _label_alone(lines, place)
+            if turn:
+                turns[line.number] = turn
+    return turns
+
+
+def _labels_by_form(lines: Lines, left_out: Set[int]) -> dict[re.Pattern[str], _Labels]:
+    """Return what may be the label of a turn at the beginning of a line, by the form that it has."""
+    labels: dict[re.Pattern[str], _Labels] = {form: {} for form in _FORMS}
+    for line in lines:
+        if line.text and line.number not in left_out:
+            label = next(filter(None, (form.match(line.text) for form in _FORMS)), None)
+            if label:
+                labels[label.re][line.number] = label
+    return labels
+
+
+def _turns_of(labels: _Labels, lasts: bool) -> dict[int, Turn]:
+    """Return the turns that begin with labels; one with a bracketed time always lasts."""
+    return {
         number: Turn(label[0], lasts=lasts or label[0].startswith("["))
         for number, label in labels.items()
     }
-    if not said:
-        return turns
-    # what nobody says, such as "10:05 * ann left" or "Note: ", ends a turn
-    return dict.fromkeys(unsaid, Turn("", lasts=False)) | said | turns
 
 
 def _names_of_speakers(labels: _Labels, first: int) -> _Labels:
@@ -184,21 +204,27 @@ def _comes_back(labels: _Labels) -> bool:
 
 def _label_alone(lines: Lines, place: int) -> Turn | None:
     """Return the turn whose label takes up a whole line, or two above a quotation."""
-    line = lines[place]
     if place + 1 == len(lines):
         return None
-    below = lines[place + 1]
-    timed = _TIMED.fullmatch(line.text)
-    if timed or (_ALONE.fullmatch(line.text) and not _ALONE.fullmatch(below.text)):
-        return Turn(line.text, 1)
-    if _WROTE.fullmatch(line.text) and _is_above_quotation(lines, place):
-        return Turn(line.text, 1, quotes=True)
-    if _WROTE_BELOW.fullmatch(line.text):
-        return Turn(line.text, 1)
-    both = f"{line.text} {below.text}"
-    if below.text and _WROTE.fullmatch(both) and _is_above_quotation(lines, place + 1):
+    text = lines[place].text
+    below = lines[place + 1].text
+    if _is_time_and_name(text, below):
+        return Turn(text, 1)
+    if _WROTE.fullmatch(text) and _is_above_quotation(lines, place):
+        return Turn(text, 1, quotes=True)
+    if _WROTE_BELOW.fullmatch(text):
+        return Turn(text, 1)
+    both = f"{text} {below}"
+    if _WROTE.fullmatch(both) and _is_above_quotation(lines, place + 1):
         return Turn(both, 2, quotes=True)
     return None
+
+
+def _is_time_and_name(text: str, below: str) -> bool:
+    """Return whether a line says only who speaks, and when; one of a list of such lines does not."""
+    if _TIMED.fullmatch(text):
+        return True
+    return bool(_ALONE.fullmatch(text)) and not _ALONE.fullmatch(below)
 
 
 def _is_above_quotation(lines: Lines, place: int) -> bool:
