@@ -1620,6 +1620,23 @@ def test_exported_messages_are_turns(tmp_path: Path, messages: Any, turns: str |
     assert read.text == turns or (turns is None and "rating" in read.text)
 
 
+@pytest.mark.parametrize(
+    ("posts", "text"),
+    [
+        ('[{"speaker": "Ann", "text": "It leaks.", "start": Infinity}]', "It leaks."),
+        ('[{"speaker": "Ann", "text": "It leaks.", "start": {"at": 1}}]', "It leaks."),
+        ('[{"user": "U1", "text": {"text": {"text": "It leaks."}}, "ts": "1714553000.2"}]', "U1: It leaks."),
+        ('[{"user": "U1", "text": {"content": NaN}, "ts": "1714553000.2"}]', "U1"),
+        ('[{"user": "U1", "text": [5, true, null, "th"], "ts": "1714553000.2"}]', "U1: 5th"),
+        ('[{"user": "U1", "text": true, "ts": NaN}]', "U1"),
+    ],
+)  # fmt: skip
+def test_an_exported_message_may_have_values_that_are_no_text(
+    tmp_path: Path, posts: str, text: str
+) -> None:
+    assert text in read_file(write(tmp_path / "a.json", posts), "a.json")[0].text
+
+
 def restructured(path: Path, source: str) -> str:
     return read_file(write(path / "a.rst", source), "a.rst")[0].text
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import mailbox
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email import message_from_binary_file, message_from_bytes
@@ -69,20 +70,24 @@ def _message_part(file: Path, message: Any, earlier: set[str]) -> Part:
         if message[key]
     }
     title = header.pop("subject", "")
-    sent = getattr(message["date"], "datetime", None)
+    sender = _sender(header.get("from", ""), getattr(message["date"], "datetime", None))
     text = _without_history(_mail_text(file, message), earlier)
     attached = [part for part in message.walk() if part.is_attachment()]
     if attached:
         logger.warning("%s: not read: its attachments (%d)", file, len(attached))
+    # the header comes last, so that what stands below the title is the message
+    blocks = [title and f"# {title}", sender, text.strip(), _envelope(header, attached)]
+    metadata = {**header, "title": title} if title else header
+    return Part("\n\n".join(filter(None, blocks)), metadata)
+
+
+def _envelope(header: Mapping[str, str], attached: Sequence[EmailMessage]) -> str:
+    """Return the header of a message and the names of its attachments, as code, which is kept whole."""
     lines = [f"{key.capitalize()}: {value}" for key, value in header.items()]
     names = ", ".join(filter(None, (part.get_filename() for part in attached)))
     if names:
         lines.append(f"Attachments: {strip_surrogates(on_one_line(names))}")
-    # the header comes last, so that what stands below the title is the message
-    envelope = "\n".join(["```", *lines, "```"]) if lines else ""
-    blocks = [title and f"# {title}", _sender(header.get("from", ""), sent), text.strip(), envelope]
-    metadata = {**header, "title": title} if title else header
-    return Part("\n\n".join(filter(None, blocks)), metadata)
+    return "\n".join(["```", *lines, "```"]) if lines else ""
 
 
 def _sender(sender: str, sent: datetime | None) -> str:
@@ -93,9 +98,12 @@ def _sender(sender: str, sent: datetime | None) -> str:
     return _label(sent.strftime("%Y-%m-%d %H:%M"), name or address).strip()
 
 
+_LONGEST_NAME = 40  # characters
+
+
 def _label(when: str, who: str) -> str:
     who = re.sub(r"[:：<>\[\]]+", " ", who)
-    return f"[{when}] {on_one_line(who)[:40]}: "
+    return f"[{when}] {on_one_line(who)[:_LONGEST_NAME]}: "
 
 
 def _mail_text(file: Path, message: EmailMessage) -> str:
@@ -177,9 +185,8 @@ def _end_of_signature(lines: Sequence[str], place: int, messages: Container[int]
     end = place + 1
     while end < len(lines) and end not in messages and not lines[end].startswith(">"):
         end += 1
-    size = sum(1 for line in lines[place + 1 : end] if line.strip())
-    is_signature = lines[place].rstrip() == "--" or size <= _LONGEST_SIGNATURE
-    return end if is_signature and any(map(str.strip, lines[place:end])) else 0
+    size = len([*filter(str.strip, lines[place + 1 : end])])
+    return end if lines[place].rstrip() == "--" or size <= _LONGEST_SIGNATURE else 0
 
 
 _QUOTED = re.compile(r"[> \t]*>[ \t]?")
@@ -188,21 +195,35 @@ _QUOTED = re.compile(r"[> \t]*>[ \t]?")
 def _without_history(text: str, earlier: set[str]) -> str:
     """Remove what a message quotes at its end if all of it is in earlier messages, to which it is added."""
     lines = text.splitlines()
-    own = len(lines)
-    while own and (not lines[own - 1].strip() or lines[own - 1].startswith(">")):
-        own -= 1
-    quoted = [_QUOTED.sub("", line, count=1).strip() for line in lines[own:]]
-    new = [
-        line
-        for line in quoted
-        if line not in earlier and not line.endswith((":", "：")) and not _DELIMITER.match(line)
-    ]
-    if earlier and own < len(lines) and not new:
-        while own and lines[own - 1].strip() and lines[own - 1].rstrip().endswith((":", "：")):
-            own -= 1
-        text = "\n".join(lines[:own]).rstrip() + "\n"
-    earlier.update([""], quoted, map(str.strip, lines[:own]))
+    own = _without_last(lines, _is_quoted)
+    quoted = [_QUOTED.sub("", line, count=1).strip() for line in lines[len(own) :]]
+    if earlier and quoted and all(_is_repeated(line, earlier) for line in quoted):
+        own = _without_last(own, _introduces)
+        text = "\n".join(own).rstrip() + "\n"
+    earlier.update([""], quoted, map(str.strip, own))
     return text
+
+
+def _without_last(lines: Sequence[str], is_left_out: Callable[[str], bool]) -> Sequence[str]:
+    """Return lines without those at their end that are left out."""
+    end = len(lines)
+    while end and is_left_out(lines[end - 1]):
+        end -= 1
+    return lines[:end]
+
+
+def _is_quoted(line: str) -> bool:
+    return not line.strip() or line.startswith(">")
+
+
+def _is_repeated(line: str, earlier: Container[str]) -> bool:
+    """Return whether a quoted line says nothing new: mail programs add who wrote what they quote."""
+    return line in earlier or _introduces(line) or _DELIMITER.match(line) is not None
+
+
+def _introduces(line: str) -> bool:
+    """Return whether a line ends as those above a quotation do: "On 1 May, Ann wrote:"."""
+    return line.rstrip().endswith((":", "："))
 
 
 # Subtitles and other transcripts
@@ -280,17 +301,22 @@ def _with_speakers(cues: Iterable[Cue]) -> list[Cue]:
     cues = [cue for cue in cues if cue.text and not _SOUND.fullmatch(cue.text)]
     prefixes = Counter(cue.text.partition(": ")[0] for cue in cues if ": " in cue.text)
     speaker = ""
-    found = []
+    spoken = []
     for cue in cues:
-        name, _, words = cue.text.partition(": ")
-        if cue.speaker:
-            speaker = cue.speaker
-        elif words and (begins_with_name(cue.text) or (prefixes[name] > 1 and len(name) < 40)):
-            speaker = name
-        else:
-            words = ""
-        found.append(Cue(cue.time, speaker, words or cue.text))
-    return found
+        name = cue.speaker or _name_before_colon(cue.text, prefixes)
+        words = cue.text.partition(": ")[2] if name else ""
+        speaker = name or speaker
+        spoken.append(Cue(cue.time, speaker, words or cue.text))
+    return spoken
+
+
+def _name_before_colon(text: str, prefixes: Mapping[str, int]) -> str:
+    """Return the name that a text begins with; empty if what is before its colon is none, nor is repeated."""
+    name, _, words = text.partition(": ")
+    if not words:
+        return ""
+    is_repeated = prefixes[name] > 1 and len(name) < _LONGEST_NAME
+    return name if is_repeated or begins_with_name(text) else ""
 
 
 def _may_end(turn: Sequence[Cue], is_punctuated: bool) -> bool:
@@ -334,33 +360,42 @@ def messages(values: Sequence[Any]) -> str:
     Args:
         values: The objects of a list in JSON.
     """
-    keys = next((keys for keys in _KEYS if any(_has(value, keys) for value in values)), None)
-    if keys is None or not all(isinstance(value, dict) for value in values):
+    if not all(isinstance(value, dict) for value in values):
         return ""
-    told = [value for value in values if _has(value, keys)]
-    if 2 * len(told) <= len(values):
-        return ""
-    if keys[-1] == "start":
-        return transcript([_cue(value) for value in told])
-    return _chat(told, *keys)
+    for keys in _KEYS:
+        posts = [value for value in values if _has(value, keys)]
+        if 2 * len(posts) > len(values):
+            return _spoken(posts) if keys[-1] == "start" else _chat(posts, *keys)
+    return ""
 
 
-def _chat(told: list[dict[str, Any]], text_key: str, author_key: str, time_key: str) -> str:
+def _has(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    return all(value.get(key) not in (None, "") for key in keys)
+
+
+def _chat(posts: list[dict[str, Any]], text_key: str, author_key: str, time_key: str) -> str:
     """Return messages as turns, an answer in a thread of Slack below its question."""
-    known = [value for value in told if value.get("user_profile")]
-    names = {str(value[author_key]): _name(value["user_profile"]) for value in known}
-    if any("thread_ts" in value for value in told):
-        told.sort(key=lambda value: str(value.get("thread_ts") or value[time_key]))
+    names = {
+        str(post[author_key]): _name(post["user_profile"])
+        for post in posts
+        if post.get("user_profile")
+    }
+    if any("thread_ts" in post for post in posts):
+        posts.sort(key=lambda post: str(post.get("thread_ts") or post[time_key]))
     turns = []
-    for value in told:
-        author = names.get(str(value[author_key])) or _name(value[author_key])
-        if text := _plain(value[text_key], names):
-            turns.append(_label(_time(value[time_key]), author) + text)
+    for post in posts:
+        author = names.get(str(post[author_key])) or _name(post[author_key])
+        text = _plain(post[text_key], names)
+        if text:
+            turns.append(_label(_time(post[time_key]), author) + text)
     return "\n\n".join(turns)
 
 
-def _has(value: Any, keys: Sequence[str]) -> bool:
-    return isinstance(value, dict) and all(value.get(key) not in (None, "") for key in keys)
+def _spoken(values: Iterable[Mapping[str, Any]]) -> str:
+    """Return the cues of a transcript as turns; empty if they do not start at numbers of seconds."""
+    with suppress(ValueError, TypeError, OverflowError):
+        return transcript([*map(_cue, values)])
+    return ""
 
 
 def _cue(value: Mapping[str, Any]) -> Cue:
@@ -387,16 +422,22 @@ def _time(value: Any) -> str:
 
 
 def _plain(text: Any, names: Mapping[str, str]) -> str:
-    """Return the text of a message: without the markup of Slack, or the HTML of Teams."""
+    """Return the text of a message, without the markup of Slack or the HTML of Teams; empty if none."""
     if isinstance(text, list):
         return "".join(_plain(part, names) for part in text)
     if isinstance(text, dict):
-        text = text.get("text") or text.get("content") or ""
-        if "</" in text:
-            from llama_pack_densex.reading.html import html_to_text  # needs more packages
-
-            _, text = html_to_text(text)
+        return _plain(_without_tags(text.get("text") or text.get("content")), names)
+    if not isinstance(text, str):
+        return ""
     text = re.sub(r"<@(\w+)(?:\|[^<>]*)?>", lambda user: "@" + names.get(user[1], user[1]), text)
     text = re.sub(r"<#\w+\|([^<>]+)>", r"#\1", text)
     text = re.sub(r"<(https?:[^<>|]+)\|([^<>]+)>", r"[\2](\1)", text)
     return unescape(text).strip()
+
+
+def _without_tags(text: Any) -> Any:
+    if not isinstance(text, str) or "</" not in text:
+        return text
+    from llama_pack_densex.reading.html import html_to_text  # needs more packages
+
+    return html_to_text(text)[1]

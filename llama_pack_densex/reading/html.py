@@ -121,6 +121,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     for box in soup.find_all(_is_box):
         _name_box(box)
     _find_code(soup)
+    _set_numbers_apart(soup)
     _find_marked_lists(soup)
     _write_inline(soup)
     _write_blocks(soup)
@@ -381,38 +382,45 @@ _NUMBER_OF_PART = re.compile(rf"(?:[^\W\d_]+ |§ ?)?{_SIGN_OF_ITEM}[)）.]*")
 
 
 def _find_marked_lists(soup: Tag) -> None:
-    """Make lists of the tables and definitions in which laws set the numbers of items before their texts,
-    and part numbers from the texts that only a style sheet parts them from.
-    """
+    """Make lists of the tables and definitions in which laws set the numbers of items before their texts."""
+    for around in reversed(soup.find_all(["table", "dl"])):
+        pairs = _marks_and_texts(around)
+        if not pairs:
+            continue
+        around.name = "ol"
+        around.attrs.clear()
+        around.clear()
+        for mark, text in pairs:
+            _become_item(text, mark.get_text().strip())
+            around.append(text)
+
+
+def _marks_and_texts(around: Tag) -> list[tuple[Tag, Tag]]:
+    """Return the parts of a table or of definitions in pairs; none unless each is a mark and its text."""
+    parts = [
+        part
+        for part in around.find_all(["td", "th", "dt", "dd"])
+        if part.find_parent(["table", "dl"]) is around
+    ]
+    if len(parts) % 2:
+        return []
+    pairs = [*zip(parts[::2], parts[1::2], strict=True)]
+    return pairs if all(_is_mark_of_item(*pair) for pair in pairs) else []
+
+
+def _is_mark_of_item(mark: Tag, text: Tag) -> bool:
+    is_before_text = mark.find_next_sibling(True) is text
+    return is_before_text and _MARK_OF_ITEM.fullmatch(mark.get_text().strip()) is not None
+
+
+def _set_numbers_apart(soup: Tag) -> None:
+    """Set numbers of items apart from the texts that only a style sheet parts them from."""
     for text in soup.select("span + span"):
         number = text.previous_sibling
         if not isinstance(number, Tag) or number.previous_sibling is not None:
             continue
         if _NUMBER_OF_PART.fullmatch(number.get_text().strip()):
             text.insert_before(" ")
-    for around in reversed(soup.find_all(["table", "dl"])):
-        parts = [
-            part
-            for part in around.find_all(["td", "th", "dt", "dd"])
-            if part.find_parent(["table", "dl"]) is around
-        ]
-        marks = parts[::2]
-        texts = parts[1::2]
-        are_pairs = len(marks) == len(texts) and all(
-            mark.find_next_sibling(True) is text for mark, text in zip(marks, texts, strict=True)
-        )
-        if not (parts and are_pairs and all(map(_is_mark_of_item, marks))):
-            continue
-        around.name = "ol"
-        around.attrs.clear()
-        around.clear()
-        for mark, text in zip(marks, texts, strict=True):
-            _become_item(text, mark.get_text().strip())
-            around.append(text)
-
-
-def _is_mark_of_item(tag: Tag) -> bool:
-    return _MARK_OF_ITEM.fullmatch(tag.get_text().strip()) is not None
 
 
 def _become_item(tag: Tag, mark: str) -> None:

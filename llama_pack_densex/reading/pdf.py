@@ -109,8 +109,9 @@ class _Layout:
         text: Its text, with the values of its form fields.
         lines: Its lines in reading order, in pieces.
         tables: Its tables.
-        has_fonts: Whether all fonts are available; without its font, PDFium leaves out characters.
+        box_at: Returns the box of the character at a place; as if upright lines ran to the right.
         joints: What joins a piece with the one before, by where it starts; others begin a line.
+        has_fonts: Whether all fonts are available; without its font, PDFium leaves out characters.
         marks: The marks of lines, by where they start, or where they end.
         fonts: The characters in each font.
     """
@@ -118,8 +119,9 @@ class _Layout:
     text: str
     lines: Sequence[Sequence[TextLine]]
     tables: Sequence[PdfTable]
-    has_fonts: bool
-    joints: dict[int, str] = field(default_factory=dict)
+    box_at: Callable[[int], Box]
+    joints: dict[int, str]
+    has_fonts: bool = True
     marks: dict[int, str] = field(default_factory=dict)
     fonts: Counter[Font] = field(default_factory=Counter)
 
@@ -156,53 +158,53 @@ def _page_texts(document: Any, file: Path, fonts: Counter[Font]) -> Iterator[str
 
 def _read_layout(document: Any, page: Any) -> _Layout:
     text_page, turns = _upright_text(page)
+    text_objects = [*page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT])]
+    flat_texts = [*_flat_texts(text_objects, text_page)]
+    box_at = _box_reader(text_page, turns, text_objects)
+    text = _without_line_numbers(_text(text_page), box_at)
+    text = _with_superscripts(text, box_at, partial(_baseline, text_page, turns))
     fields = [*read_fields(document, page, turns)]
     across, down = _rulings(page, turns)
     frames = [*find_frames(across, down)]
     rules = find_rules(across, down)
-    text_objects = [*page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT])]
-    find_rectangle = _rectangle if _have_metrics(text_objects) else _rectangle_by_size
-
-    def box_at(place: int) -> Box:
-        return page_box(find_rectangle(text_page, place), turns)
-
-    def baseline_at(place: int) -> float:
-        x, y = _origin(text_page, place)
-        return page_box((x, y, x, y), turns).bottom
-
-    text = _without_line_numbers(_text(text_page), box_at)
-    text = _with_superscripts(text, box_at, baseline_at)
     may_have_tables = bool(frames or rules) or may_have_columns(text)
-    flat_texts = [*_flat_texts(text_objects, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
     boxes = _boxes_in(text, box_at) if has_shape else {}  # takes as long as everything else
     characters = with_fields(text, boxes, fields)
     text = "".join(character.sign for character in characters)
-    boxes = _boxes_of(characters) if boxes else {}
+    boxes = _boxes_of(characters)
     tables: list[PdfTable] = []
     if may_have_tables:
         tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
-    upright = is_upright(boxes)
-    if upright:
-        boxes = {place: box.turned() for place, box in boxes.items()}
-    rows = _in_reading_order(text, boxes, tables, upright)
-    place_box = boxes.__getitem__ if boxes else box_at
-    lines = read_lines(text, chain(*rows), place_box)
-    layout = _Layout(text, lines, tables, all(map(_is_embedded, flat_texts)))
-    between = "" if upright else " "
-    layout.joints |= {stretch.start: between for row in rows for stretch in row[1:]}
+    layout = _in_order(text, boxes, tables, box_at)
+    layout.has_fonts = all(map(_is_embedded, flat_texts))
     if not fields:
-        _join_lines(layout, page, text_page, place_box)
+        _join_lines(layout, page, text_page)
     return layout
 
 
-def _join_lines(layout: _Layout, page: Any, text_page: Any, box_at: Callable[[int], Box]) -> None:
+def _in_order(
+    text: str, boxes: Boxes, tables: Sequence[PdfTable], box_at: Callable[[int], Box]
+) -> _Layout:
+    """Return the layout of a page with its lines in reading order; `box_at` reads boxes if there are none."""
+    upright = is_upright(boxes)
+    if upright:
+        boxes = {place: box.turned() for place, box in boxes.items()}
+    if boxes:
+        box_at = boxes.__getitem__
+    rows = _in_reading_order(text, boxes, tables, upright)
+    between = "" if upright else " "
+    joints = {stretch.start: between for row in rows for stretch in row[1:]}
+    return _Layout(text, read_lines(text, chain(*rows), box_at), tables, box_at, joints)
+
+
+def _join_lines(layout: _Layout, page: Any, text_page: Any) -> None:
     """Find the joints, marks and fonts of the lines of a page."""
     in_tables = {place for table in layout.tables for place in table.places}
     outside = [pieces for pieces in layout.lines if pieces[0].start not in in_tables]
     lines = [*map(whole_line, outside)]
     fonts = {line.start: font_of(layout.text, line, partial(_font_at, text_page)) for line in lines}
-    headings = mark_headings(layout.text, lines, box_at, fonts)
+    headings = mark_headings(layout.text, lines, layout.box_at, fonts)
     headings |= _tagged_lines(lines, page, text_page)
 
     def are_apart(above: TextLine, below: TextLine) -> bool:
@@ -225,11 +227,6 @@ def _upright_text(page: Any) -> tuple[Any, int]:
         page.set_rotation(rotation)
         text_page = page.get_textpage()
     return text_page, turns
-
-
-def _have_metrics(text_objects: Sequence[Any]) -> bool:
-    """Return whether most of these pieces of text have fonts that say how high their characters are."""
-    return 2 * sum(map(_has_metrics, text_objects)) > len(text_objects)
 
 
 def _boxes_in(text: str, box_at: Callable[[int], Box]) -> Boxes:
@@ -362,6 +359,13 @@ _ABOVE = 0.9  # of the size of a font; what its characters take up above their b
 _BELOW = 0.2
 
 
+def _box_reader(text_page: Any, turns: int, text_objects: Sequence[Any]) -> Callable[[int], Box]:
+    """Return what reads boxes of characters: by their fonts, if most of these say how high characters are."""
+    have_metrics = 2 * sum(map(_has_metrics, text_objects)) > len(text_objects)
+    rectangle_of = _rectangle if have_metrics else _rectangle_by_size
+    return lambda place: page_box(rectangle_of(text_page, place), turns)
+
+
 def _has_metrics(text_object: Any) -> bool:
     """Return whether the font of a text has a height; fonts in files by LibreOffice 7 have not all of it."""
     descent = c_float()
@@ -391,6 +395,11 @@ def _origin(text_page: Any, place: int) -> tuple[float, float]:
     y = c_double()
     raw.FPDFText_GetCharOrigin(text_page, place, x, y)
     return x.value, y.value
+
+
+def _baseline(text_page: Any, turns: int, place: int) -> float:
+    origin = _origin(text_page, place)
+    return page_box((*origin, *origin), turns).bottom
 
 
 # Text without shapes
@@ -605,13 +614,13 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     as a document's title is. If the removed line began a heading, the next one does.
     """
     pages = [text.strip().split("\n") for text in texts]
-    titles = {without_marks(line).strip().casefold() for page in pages for line in page}
+    titles = {without_marks(line).strip().casefold() for line in chain(*pages)}
     for edge in (0, -1) * _RUNNING:
         lines = [without_marks(page[edge]).strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
             if _is_running(lines, number, titles):
                 removed = page.pop(edge)
-                page[:1] = [with_mark_of(removed, line) for line in page[:1]]
+                page[:1] = map(partial(with_mark_of, removed), page[:1])
     return ["\n".join(page) for page in pages]
 
 

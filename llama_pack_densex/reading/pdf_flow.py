@@ -51,17 +51,24 @@ def mark_lines(
         return {}
     size = body_font(count_fonts(lines, fonts)).size
     first = [line for line in lines if line.start not in joints]
-    joined = {above.start for above, below in pairwise(lines) if below.start in joints}
-    code = [line for line in first if fonts[line.start].is_code and line.start not in joined]
-    widths = [line.first_word / len(line.text.split(maxsplit=1)[0]) for line in code]
-    marks: dict[int, str] = {}
-    for line in first:
-        is_turned = line.letter_width < _TURNED
-        if is_turned or _MUCH_SMALLER * fonts[line.start].size < size:
-            marks[line.start] = NOTE
-    for line in code:
-        marks[line.start] = CODE + " " * round(line.box.left / median(widths))
-    return marks
+    notes = [line.start for line in first if _looks_like_note(line, fonts[line.start], size)]
+    continued = {above.start for above, below in pairwise(lines) if below.start in joints}
+    alone = [line for line in first if line.start not in continued]
+    return dict.fromkeys(notes, NOTE) | _code_marks(
+        [line for line in alone if fonts[line.start].is_code]
+    )
+
+
+def _looks_like_note(line: TextLine, font: Font, size: int) -> bool:
+    """Return whether a line is turned, or smaller than text of a size."""
+    return line.letter_width < _TURNED or _MUCH_SMALLER * font.size < size
+
+
+def _code_marks(lines: Sequence[TextLine]) -> dict[int, str]:
+    if not lines:
+        return {}
+    width = median(line.first_word / len(line.text.split(maxsplit=1)[0]) for line in lines)
+    return {line.start: CODE + " " * round(line.box.left / width) for line in lines}
 
 
 def join_sentences(pages: Iterable[str]) -> list[str]:

@@ -207,9 +207,12 @@ class _Page:
         size = self._fonts[group[0].start].size
         if below and size > _LARGER * self._fonts[below[0].start].size:
             return True
+        return not self._is_term(group[0], below) and self._has_space_above(first)
+
+    def _is_term(self, line: TextLine, below: Sequence[TextLine]) -> bool:
+        """Return whether a line is a term above its definition, all lines of which are indented."""
         prose = [line.box.left for line in below if not self._is_code(line)][:_MOST_BELOW_TERM]
-        is_term = min(prose, default=0) - group[0].box.left > _INDENT * group[0].box.size
-        return not is_term and self._has_space_above(first)
+        return min(prose, default=0) - line.box.left > _INDENT * line.box.size
 
     def _has_space_above(self, number: int) -> bool:
         line = self._lines[number]
@@ -322,23 +325,34 @@ def _by_font(candidates: Sequence[Heading], text: str, sizes: Counter[Font]) -> 
     """Return the candidates whose font stands out, and is used for headings."""
     body = body_font(sizes)
     if body.size > _SLIDES:
-        starts = {match.end() for match in re.finditer(rf"(?:\A|{_PAGE_END})\s*", text)}
-        return [heading for heading in candidates if heading.start in starts]
+        return _at_top(candidates, text)
     by_font: defaultdict[Font, list[Heading]] = defaultdict(list)
     for heading in candidates:
         if heading.font.stands_out_from(body) and not _is_entry(heading, text):
             by_font[heading.font].append(heading)
     largest = max(by_font, default=body)
+    may_have_cover = text.count(_PAGE_END) >= _LEAST_PAGES - 1
     kept: list[Heading] = []
     for font, headings in by_font.items():
-        is_on_cover = {heading.page for heading in headings} == {candidates[0].page}
-        characters = sum(len(heading.text) for heading in headings)
-        if is_on_cover and text.count(_PAGE_END) >= _LEAST_PAGES - 1 and font != largest:
+        pages = {heading.page for heading in headings}
+        if may_have_cover and font != largest and pages == {candidates[0].page}:
             continue
-        numbered = sum(_depth(heading.text) > 0 for heading in headings)
-        if characters >= _MOSTLY * sizes[font] or numbered >= _LEAST_NUMBERED:
+        if _are_of_sections(headings, sizes[font]):
             kept += headings
     return sorted(kept)
+
+
+def _are_of_sections(headings: Sequence[Heading], characters: int) -> bool:
+    """Return whether headings are most of the characters in their font, or some of them are numbered."""
+    numbered = sum(_depth(heading.text) > 0 for heading in headings)
+    in_headings = sum(len(heading.text) for heading in headings)
+    return in_headings >= _MOSTLY * characters or numbered >= _LEAST_NUMBERED
+
+
+def _at_top(candidates: Iterable[Heading], text: str) -> list[Heading]:
+    """Return the candidates that pages begin with, as slides begin with their titles."""
+    tops = {match.end() for match in re.finditer(rf"(?:\A|{_PAGE_END})\s*", text)}
+    return [heading for heading in candidates if heading.start in tops]
 
 
 def _is_entry(heading: Heading, text: str) -> bool:

@@ -217,17 +217,22 @@ class _Page:
         """Return the right margin of a line's column, ignoring a few lines that are too long; None if
         the lines have no common end.
         """
-        column = [other for other in self._lines if _is_in_column(other, line)]
-        block = [other for other in self._blocks[line.start] if _is_in_column(other, line)]
-        aligned = [other for other in block if _is_aligned(other, line)]
-        enough = (lines for lines in (aligned, block) if len(lines) >= _LEAST_IN_BLOCK)
-        ends = sorted(other.box.right for other in next(enough, column))
+        ends = sorted(other.box.right for other in self._lines_with_margin_of(line))
         least = max(2, ceil(_LEAST_SHARE * len(ends)))
         for count in range(len(ends), least - 1, -1):
             margin = ends[count - 1]
             if margin - ends[count - least] < _AT_MARGIN * line.box.size:
                 return margin
         return None
+
+    def _lines_with_margin_of(self, line: TextLine) -> list[TextLine]:
+        """Return the aligned lines of a line's block if they are enough, else the block's or the column's."""
+        block = [other for other in self._blocks[line.start] if _is_in_column(other, line)]
+        aligned = [other for other in block if _is_aligned(other, line)]
+        for lines in (aligned, block):
+            if len(lines) >= _LEAST_IN_BLOCK:
+                return lines
+        return [other for other in self._lines if _is_in_column(other, line)]
 
 
 def step(above: TextLine, below: TextLine) -> float:

@@ -355,12 +355,19 @@ def _tables_between(rules: Iterable[_Rulings], text: str, boxes: Boxes) -> Itera
     for group in rules:
         lines = rows_of(piece for piece in pieces if group[0].start < piece.box.x < group[0].end)
         for header, body in _ruled_stretches(lines, [rule.position for rule in group]):
-            columns = _columns_of(line for line in chain(*body) if len(line) > 1)
-            rows = [_row(header, columns, True)]
-            rows += (_row(row, columns, False) for row in _rows_between(body, columns))
-            if len(columns) > 1 and _is_table(rows):
-                places = _places_in(chain(*header, *chain(*body)))
-                yield PdfTable(rows, places, [left for left, _ in columns], columns)
+            table = _table_of_bands(header, body)
+            if table:
+                yield table
+
+
+def _table_of_bands(header: _Band, bands: Sequence[_Band]) -> PdfTable | None:
+    columns = _columns_of(line for line in chain(*bands) if len(line) > 1)
+    grid = [_row(header, columns, True)]
+    grid += (_row(row, columns, False) for row in _rows_between(bands, columns))
+    if len(columns) < 2 or not _is_table(grid):
+        return None
+    places = _places_in(chain(*header, *chain(*bands)))
+    return PdfTable(grid, places, [left for left, _ in columns], columns)
 
 
 def _ruled_stretches(
@@ -412,13 +419,10 @@ def _columns_of(lines: Iterable[_Line], gap: float = 0) -> _Columns:
     return [(stack[0].box.left, right_of(stack)) for stack in _stacks(lines, gap)]
 
 
-def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterator[_Band]:
-    """Yield the lines of each row: those of a band, or of a part of it if the bands have several rows."""
-    labels = [sum(_begins_with(columns, line) for line in band) for band in bands]
-    are_rows = sum(count <= 1 for count in labels) > len(bands) / 2
-    if are_rows and max(labels) <= _MOST_LINES_OF_LABEL:
-        yield from bands
-        return
+def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterable[_Band]:
+    """Return the lines of each row: those of a band, or of a part of it if the bands have several rows."""
+    if _are_rows(bands, columns):
+        return bands
     pairs = [*chain(*map(pairwise, bands))]
     close = _FARTHER * min((_distance(*pair) for pair in pairs), default=0)
     near = [below for above, below in pairs if _distance(above, below) < close]
@@ -431,8 +435,14 @@ def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterator[_Band]:
         has_figure = any(is_figure(piece.text) for piece in line)
         return not has_figure and not _begins_with(columns, line)
 
-    for band in bands:
-        yield from runs(band, goes_on)
+    return chain(*(runs(band, goes_on) for band in bands))
+
+
+def _are_rows(bands: Sequence[_Band], columns: _Columns) -> bool:
+    """Return whether bands are a row each: most have one label, and others one of few lines."""
+    labels = [sum(_begins_with(columns, line) for line in band) for band in bands]
+    has_one_label = sum(count <= 1 for count in labels) > len(bands) / 2
+    return has_one_label and max(labels) <= _MOST_LINES_OF_LABEL
 
 
 def _begins_with(columns: _Columns, line: _Line) -> bool:

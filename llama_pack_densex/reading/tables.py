@@ -274,10 +274,13 @@ def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    if any(_is_divided(x, upper, row) for x in range(1, len(row))):
-        return True
-    is_merged = row[-1] is row[-2] and row[-1].text != ""
-    return is_merged and len(below) > 1 and all(is_year(cell.text) for cell in below[0][1:])
+    is_below_groups = any(_is_divided(x, upper, row) for x in range(1, len(row)))
+    return is_below_groups or _is_above_years(row, below)
+
+
+def _is_above_years(row: Row, below: Grid) -> bool:
+    has_figures = len(below) > 1  # below the years
+    return has_figures and _ends_merged(row) and all(is_year(cell.text) for cell in below[0][1:])
 
 
 def _is_divided(x: int, upper: Row, row: Row) -> bool:
