@@ -33,6 +33,8 @@ _SIGN = re.compile(r"\b(?:\d{1,3}|[a-z]{1,4})\b(?=\)|\Z|[ ,(])")
 _OWN_NUMBER = re.compile(rf"[\W_]*(?:{_NAME})?({_NUMBER})(?![\d%] ?|[章節部編])", re.I)
 _OWN_CLAUSE = re.compile(rf"[-* ]*(?:{_NAME})?\d{{1,3}}(?:\.\d{{1,3}})+\.?\s", re.I)
 _IS_COUNT = re.compile(_COUNT)
+# What a line begins with that may have the number of a clause; without one, a passage need not be parsed.
+_MAY_BE_NUMBERED = re.compile(rf"(?m)^(?:[^\w\n]|_)*(?:{_NAME})?\d|第", re.I)
 _OWN_PARAGRAPH = re.compile(r"(\d{1,2}) (?=[^\x00-\x7f])")
 
 
@@ -76,7 +78,10 @@ def clauses_of(text: str, context: str = "", section: str = "") -> Iterator[tupl
     """
     whole = context + text
     offset = len(context)
-    numbers = _Numbers(_number_of_heading(section.rpartition(", ")[2]))
+    heading = section.rpartition(", ")[2]
+    if not _MAY_BE_NUMBERED.search(f"{heading}\n{whole}"):
+        return
+    numbers = _Numbers(_number_of_heading(heading))
     for block in find_blocks(whole):
         numbers.enter(block, block.text_in(whole))
         if not numbers.clause or block.end <= offset:
