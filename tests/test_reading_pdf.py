@@ -381,6 +381,11 @@ def test_what_was_filled_into_a_table_stands_in_its_cells(tmp_path: Path) -> Non
     assert "| Train | 52000 |\n| Hotel | 24000 |" in text
 
 
+def test_a_form_on_a_page_without_text_is_its_fields(tmp_path: Path) -> None:
+    fields = [form_field("Tx", "city", (150, 600), "Kyoto")]
+    assert pages(tmp_path / "a.pdf", [""], [fields]) == ["city: Kyoto"]
+
+
 def test_hidden_fields_passwords_and_empty_ones_are_left_out(tmp_path: Path) -> None:
     hidden = form_field("Tx", "a", (150, 696), "internal").replace("/F 4", "/F 2")
     secret = form_field("Tx", "b", (150, 656), "1234", more="/Ff 8192")

@@ -298,7 +298,7 @@ def transcript(cues: Sequence[Cue]) -> str:
 
 def _with_speakers(cues: Iterable[Cue]) -> list[Cue]:
     """Return the cues that have words, with the names before colons as speakers, until another follows."""
-    cues = [cue for cue in cues if cue.text and not _SOUND.fullmatch(cue.text)]
+    cues = [*filter(_has_words, cues)]
     prefixes = Counter(cue.text.partition(": ")[0] for cue in cues if ": " in cue.text)
     speaker = ""
     spoken = []
@@ -308,6 +308,10 @@ def _with_speakers(cues: Iterable[Cue]) -> list[Cue]:
         speaker = name or speaker
         spoken.append(Cue(cue.time, speaker, words or cue.text))
     return spoken
+
+
+def _has_words(cue: Cue) -> bool:
+    return cue.text != "" and not _SOUND.fullmatch(cue.text)
 
 
 def _name_before_colon(text: str, prefixes: Mapping[str, int]) -> str:
@@ -393,9 +397,10 @@ def _chat(posts: list[dict[str, Any]], text_key: str, author_key: str, time_key:
 
 def _spoken(values: Iterable[Mapping[str, Any]]) -> str:
     """Return the cues of a transcript as turns; empty if they do not start at numbers of seconds."""
+    cues: list[Cue] = []
     with suppress(ValueError, TypeError, OverflowError):
-        return transcript([*map(_cue, values)])
-    return ""
+        cues = [*map(_cue, values)]
+    return transcript(cues)
 
 
 def _cue(value: Mapping[str, Any]) -> Cue:

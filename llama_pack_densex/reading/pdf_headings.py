@@ -334,12 +334,15 @@ def _by_font(candidates: Sequence[Heading], text: str, sizes: Counter[Font]) -> 
     may_have_cover = text.count(_PAGE_END) >= _LEAST_PAGES - 1
     kept: list[Heading] = []
     for font, headings in by_font.items():
-        pages = {heading.page for heading in headings}
-        if may_have_cover and font != largest and pages == {candidates[0].page}:
+        if may_have_cover and font != largest and _are_on(candidates[0].page, headings):
             continue
         if _are_of_sections(headings, sizes[font]):
             kept += headings
     return sorted(kept)
+
+
+def _are_on(page: int, headings: Iterable[Heading]) -> bool:
+    return all(heading.page == page for heading in headings)
 
 
 def _are_of_sections(headings: Sequence[Heading], characters: int) -> bool:
