@@ -165,6 +165,7 @@ def _completed(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def _completing_facts(fact: Fact) -> Iterator[Fact]:
+    """Yield the statements that complete a fact, if it is a statement of its passage itself."""
     source = fact.source
     text = source.get_content()
     context = context_of(source.node)

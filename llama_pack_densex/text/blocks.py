@@ -314,28 +314,30 @@ class _OpenItems:
 
     def add_plain(self, line: Line, announces: bool) -> int:
         """Add an item of plain text; return its depth."""
-        indent = _width_of_indent(line)
-        outer = [item for item in self._items if item.indent <= indent]
-        beside = [item for item in outer if item.indent == indent]
-        item = _PlainItem.of(line, beside)
-        if any(other.form == item.form for other in beside):
-            outer = _outside_list_of(item, outer)
-        elif beside and not (item.sign and begins_list(line.text)):
-            outer.pop()
-        self._items = [*outer, item]
+        item = _PlainItem.of(line, self._items)
+        begins = item.sign != "" and begins_list(line.text)
+        self._items = [*_items_around(item, self._items, begins), item]
         self._announcing = self._items if announces else []
         return len(self._items)
 
 
-def _outside_list_of(item: _PlainItem, items: list[_PlainItem]) -> list[_PlainItem]:
-    """Return the items before the last one that is marked as this one is."""
-    while items[-1].form != item.form:
-        items = items[:-1]
-    return items[:-1]
+def _items_around(item: _PlainItem, items: Sequence[_PlainItem], begins: bool) -> list[_PlainItem]:
+    """Return the open items that an item of plain text is within.
 
-
-def _width_of_indent(line: Line) -> int:
-    return len(line.indent.expandtabs(4))
+    Args:
+        item: The item.
+        items: The open items above it.
+        begins: Whether its number or letter is the first of a list.
+    """
+    outer = [other for other in items if other.indent <= item.indent]
+    forms_beside = [other.form for other in outer if other.indent == item.indent]
+    if item.form in forms_beside:
+        while outer[-1].form != item.form:
+            outer.pop()
+        return outer[:-1]
+    if forms_beside and not begins:
+        return outer[:-1]
+    return outer
 
 
 @dataclass(frozen=True)
@@ -353,17 +355,18 @@ class _PlainItem:
     form: str
 
     @classmethod
-    def of(cls, line: Line, beside: Sequence[_PlainItem]) -> _PlainItem:
-        """Make an item of a line, below those of other lists that are indented as far.
+    def of(cls, line: Line, above: Sequence[_PlainItem]) -> _PlainItem:
+        """Make an item of a line, below open items.
 
-        "(i)" is a Roman number, unless it follows "(h)".
+        "(i)" is a Roman number, unless it follows an "(h)" that is indented as far.
         """
-        indent = _width_of_indent(line)
+        indent = len(line.indent.expandtabs(4))
         sign = item_sign(line.text)
         marker = LIST_MARKER.match(line.text)
         form = marker[0].strip() if marker else ""
         if not sign:
             return cls(indent, "", form)
+        beside = (item for item in above if item.indent == indent)
         follows = any(chr(ord(item.sign[-1:] or " ") + 1) == sign for item in beside)
         kind = _kind_of_sign(sign, follows)
         return cls(indent, sign, re.sub(r"[^\W_]+", kind, normalize("NFKC", form)))
