@@ -184,6 +184,8 @@ def _completing_spans(text: str, blocks: Sequence[Block], span: Span) -> Iterato
     """Yield the spans of what completes a sentence or item of a text."""
     start, end = span
     place = bisect_right(blocks, start, key=attrgetter("start")) - 1
+    if place < 0:  # the passage has only marks
+        return
     block = blocks[place]
     if block.kind not in ("prose", "item"):
         return
