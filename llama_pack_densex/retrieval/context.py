@@ -8,7 +8,7 @@ import re
 import uuid
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,12 +64,12 @@ Of 0, 0.3, 0.5, 1 and 2, 0.3 and 0.5 had the highest answer recall within 100 an
 came within a question or two of it, for lexical, dense and fused scores."""
 
 TITLE_WEIGHT = 2.0
-"""Weight of the share of a question's words that the title of a unit's document contains: the row of a table
-seldom names what its table is about.
+"""Weight of the share of a question's words that name a document by its title, and that are in the title or
+the text of a unit: the row of a table seldom names what its table is about.
 
-Of 0 to 3 for Wikipedia's tables (FeTaQA), 2 shows 7 in 100 more of the cells that answer within 50 words than
+Of 0 to 3 for Wikipedia's tables (FeTaQA), 2 shows 6 in 100 more of the cells that answer within 50 words than
 0, and 3 hardly more; for prose it changes nothing. Headings above the unit cost a handbook's questions 1 to 3
-in 100 of their answers."""
+in 100 of their answers, and titles alone cost those that name their subject in each sentence."""
 
 NEAR_DUPLICATE = 0.8
 """A unit is left out as a near-duplicate if a better one contains this share of its tokens: a sentence and
@@ -363,8 +363,8 @@ def rank_facts(
 
     Left out are units that repeat a better one and, unless no others remain, units that say nothing by
     themselves. A unit ranks by its own score plus half the score of the node it found, each as a share of the
-    best one's, so that a good unit of a good passage comes first; and by the share of the question's words
-    that the title of its document contains, which counts twice. A unit that was itself retrieved counts as
+    best one's, so that a good unit of a good passage comes first; and by the question's words that name its
+    document (see `TITLE_WEIGHT`). A unit that was itself retrieved counts as
     found by itself, and belongs to its passage if that was retrieved too.
 
     Args:
@@ -392,20 +392,24 @@ def _by_score(facts: Collection[Fact], question: str) -> list[Fact]:
     best_unit = max((abs(fact.unit.score) for fact in facts), default=0.0) or 1.0
     best_node = max((abs(fact.source.score or 0.0) for fact in facts), default=0.0) or 1.0
     words = content_words(question)
+    titles = [_tokens_of(title_above(fact.source)) for fact in facts]
+    named = words & frozenset().union(*titles)
 
     def rank(fact: Fact) -> float:
         own = fact.unit.score / best_unit
         of_passage = (fact.source.score or 0.0) / best_node
-        of_title = len(_words_in_title(fact, words)) / max(1, len(words))
+        of_title = len(_words_naming(fact, named)) / max(1, len(words))
         return own + PASSAGE_WEIGHT * of_passage + TITLE_WEIGHT * of_title
 
     return sorted(facts, key=rank, reverse=True)
 
 
-def _words_in_title(fact: Fact, words: Collection[str]) -> frozenset[str]:
-    """Return the words of a question, or of what led to a fact in a second hop, that its title contains."""
+def _words_naming(fact: Fact, named: Set[str]) -> Set[str]:
+    """Return the words that name what a fact is about, of those by which a question names documents: in the
+    title or in the fact itself. In a second hop, what led to the fact names its document.
+    """
     title = _tokens_of(title_above(fact.source))
-    return title.intersection(words) | (title & _tokens_of(fact.unit.led_by))
+    return (named & (title | fact.tokens)) | (title & _tokens_of(fact.unit.led_by))
 
 
 @functools.lru_cache(maxsize=512)
