@@ -1481,6 +1481,17 @@ def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None
     }  # fmt: skip
 
 
+def test_what_a_speaker_says_before_a_colon_is_kept(tmp_path: Path) -> None:
+    cues = (
+        "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ann>Note: it leaks.</v>\n\n"
+        "00:03.000 --> 00:04.000\n<v Bo>Bo: I see.</v>\n"
+    )
+    (read,) = read_file(write(tmp_path / "a.vtt", cues), "a.vtt")
+    first, second = read.text.split("\n\n")
+    assert first.endswith("Ann: Note: it leaks.")
+    assert second.endswith("] Bo: I see.")
+
+
 def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
     cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse.\n\n"
     cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>It was built in</i>\n1874\n"

@@ -303,10 +303,12 @@ def _with_speakers(cues: Iterable[Cue]) -> list[Cue]:
     speaker = ""
     spoken = []
     for cue in cues:
-        name = cue.speaker or _name_before_colon(cue.text, prefixes)
-        words = cue.text.partition(": ")[2] if name else ""
-        speaker = name or speaker
-        spoken.append(Cue(cue.time, speaker, words or cue.text))
+        name = _name_before_colon(cue.text, prefixes)
+        speaker = cue.speaker or name or speaker
+        text = cue.text
+        if name == speaker:
+            text = text.removeprefix(f"{name}: ")
+        spoken.append(Cue(cue.time, speaker, text))
     return spoken
 
 
