@@ -312,6 +312,8 @@ def _clauses_named(
     paths: Sequence[Path], source: NodeWithScore, top_score: float
 ) -> Iterator[Fact]:
     """Yield the statements of the clauses with these numbers; the more exact, the better their score."""
+    if not paths:
+        return
     section = str(source.metadata.get(SECTION_KEY, ""))
     for path, span in clauses_of(source.get_content(), context_of(source.node), section):
         if path in paths:

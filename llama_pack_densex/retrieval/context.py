@@ -364,8 +364,8 @@ def rank_facts(
     Left out are units that repeat a better one and, unless no others remain, units that say nothing by
     themselves. A unit ranks by its own score plus half the score of the node it found, each as a share of the
     best one's, so that a good unit of a good passage comes first; and by the question's words that name its
-    document (see `TITLE_WEIGHT`). A unit that was itself retrieved counts as
-    found by itself, and belongs to its passage if that was retrieved too.
+    document (see `TITLE_WEIGHT`). A unit that was itself retrieved counts as found by itself, and belongs to
+    its passage if that was retrieved too.
 
     Args:
         nodes: The retrieved nodes.

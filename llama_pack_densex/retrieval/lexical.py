@@ -32,6 +32,11 @@ NOTHING = SearchResult((), exhausted=True, coverage=0.0)
 """An empty result; also that of an empty question, in which there is nothing to search for or to embed."""
 
 
+# How often the number of a clause counts in a question, so that the clause itself comes before the passages
+# that refer to it.
+_TIMES_OF_CLAUSE = 3
+
+
 class _Scored(NamedTuple):
     """A passage and its BM25 score."""
 
@@ -69,7 +74,7 @@ class KeywordSearch:
         """
         tokens = search_tokens(question, self.words.tokens)
         for path in references_in(question):
-            tokens += 3 * clause_tokens(path)  # not a passage that refers to the same clause
+            tokens += _TIMES_OF_CLAUSE * clause_tokens(path)
         single = self._single_characters(tokens)
         with self.database.reading() as connection:
             allowed = rows_passing(passing, self.database, connection)

@@ -309,8 +309,9 @@ class _OpenItems:
         """Return whether an item belongs to a list that an item as deep in Markdown introduces."""
         if not self._announcing:
             return False
-        is_other_list = item.form != self._announcing[-1].form
-        return depth + is_other_list > len(self._announcing)
+        if item.form == self._announcing[-1].form:
+            return depth > len(self._announcing)
+        return depth >= len(self._announcing)
 
     def add_plain(self, line: Line, announces: bool) -> int:
         """Add an item of plain text; return its depth."""
