@@ -214,7 +214,9 @@ def test_a_new_index_has_nothing_that_compacting_would_give_back(tmp_path: Path)
         documents(texts), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS
     )
     compaction = compact_index(tmp_path / "i")
-    assert compaction.bytes_before <= 1.1 * compaction.bytes_after
+    # A tenth is the log's: it holds a page for each time that the page was written, and their number differs
+    # from run to run. A document that was left behind twice would double the size.
+    assert compaction.bytes_before <= 1.25 * compaction.bytes_after
 
 
 def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> None:
