@@ -31,6 +31,7 @@ _LEAST_EXPANSION = 320
 _ROWS_PER_COMPARISON = 16_384  # copying the vectors of all rows together would take too much memory
 _DUPLICATE_OFFSET = 0.1  # offset (of a unit vector) at which a duplicate vector is inserted
 _SELF_SEARCH_LIMIT = 4  # a row that can be found is among this many nearest to its own vector
+_SELF_SEARCH_CANDIDATES = (16, 64)  # the second search is for the few rows that the first misses
 _NEARLY_EQUAL = 0.98  # cosine; among many rows this close, a row need not be one of its own nearest
 _LEAST_CANDIDATES = 64  # one byte per dimension does not always rank near neighbours correctly
 
@@ -200,12 +201,17 @@ def _link(links: Index, keys: npt.NDArray[np.uint64], vectors: Vectors) -> None:
     two threads, up to 5 of 6,000 rows.
     """
     links.add(keys, vectors)
-    links.expansion_search = _LEAST_CANDIDATES
-    nearest = links.search(vectors, _SELF_SEARCH_LIMIT).keys.reshape(len(keys), -1)
-    missed = np.flatnonzero(~(nearest == keys[:, None]).any(axis=1))
-    if not len(missed):
-        return
-    neighbours = np.vstack(links.get(nearest[missed, 0])).astype(np.float32)
+    missed = np.arange(len(keys))
+    for candidates in _SELF_SEARCH_CANDIDATES:
+        links.expansion_search = candidates
+        matches = links.search(vectors[missed], _SELF_SEARCH_LIMIT)
+        nearest = matches.keys.reshape(len(missed), -1)
+        is_missed = ~(nearest == keys[missed, None]).any(axis=1)
+        missed = missed[is_missed]
+        nearest = nearest[is_missed]
+        if not len(missed):
+            return
+    neighbours = np.vstack(links.get(nearest[:, 0])).astype(np.float32)
     neighbours /= np.linalg.norm(neighbours, axis=1, keepdims=True)
     similarities = np.sum(neighbours * vectors[missed], axis=1)
     unreachable = missed[similarities < _NEARLY_EQUAL]

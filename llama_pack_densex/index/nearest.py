@@ -46,6 +46,7 @@ MOST_COMPARED = 8_000
 """Number of rows outside the graph at which they are added to it; comparing that many takes a millisecond."""
 MOST_COMPARED_MIDWAY = 100_000
 """The same limit in the middle of an ingestion, when few questions are asked."""
+_MOST_OUTSIDE_MIDWAY = 0.5  # and the share of the graph's rows: each extension writes the whole file anew
 _MOST_REMOVED = 0.2  # share of a graph's rows that may be deleted before it is rebuilt
 _MOST_CANDIDATES = 0.15  # share of the searched rows; beyond it, comparing all of them is faster
 _ROWS_A_PAGE = 4_096
@@ -163,7 +164,10 @@ class VectorTable:
         with self._database.reading() as connection:
             note = self._noted()
             last_row = _last_row(connection)
-        most_outside = MOST_COMPARED_MIDWAY if midway else MOST_COMPARED
+        most_outside = MOST_COMPARED
+        if midway:
+            in_graph = note.rows if note else 0
+            most_outside = max(MOST_COMPARED_MIDWAY, int(_MOST_OUTSIDE_MIDWAY * in_graph))
         is_lost = note is not None and (
             note.removed > _MOST_REMOVED * note.rows or not self._is_there(note)
         )
