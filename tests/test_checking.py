@@ -302,8 +302,8 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-@pytest.mark.parametrize("content", ["{'no': json}", "{}"])
-def test_a_node_that_is_not_readable_is_called_damage(index: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["{'no': json}", "{}", b"no zlib"])
+def test_a_node_that_is_not_readable_is_called_damage(index: Path, content: str | bytes) -> None:
     def damage(store: EmbeddedVectorStore) -> None:
         database = store.nodes.database
         database.writing().execute("UPDATE contents SET node = ?", [content])
@@ -314,6 +314,22 @@ def test_a_node_that_is_not_readable_is_called_damage(index: Path, content: str)
     for use in (lambda: check_index(index), pack.nodes, lambda: pack.retrieve("chess")):
         with pytest.raises(InvalidIndexError, match="is damaged or missing"):
             use()
+
+
+def test_an_index_of_a_version_that_did_not_compress_nodes_is_used_as_it_is(index: Path) -> None:
+    before = {node.node_id: node for node in load(index).nodes()}
+
+    def decompress(store: EmbeddedVectorStore) -> None:
+        database = store.nodes.database
+        database.writing().execute("UPDATE contents SET node = decompress(node)")
+        database.commit()
+
+    rows(index, decompress)
+    pack = load(index)
+    assert {node.node_id: node for node in pack.nodes()} == before
+    pack.insert(documents({"new": "Lamps hang in the hall."}))
+    assert pack.retrieve("Where do lamps hang?")[0].node.ref_doc_id == "new"
+    assert check_index(index).faults == ()
 
 
 def test_after_purging_and_compacting_no_file_has_the_text(index: Path) -> None:

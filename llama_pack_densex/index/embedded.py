@@ -19,6 +19,7 @@ from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords, nearest, rows
+from llama_pack_densex.index.compression import compress, decompress
 from llama_pack_densex.index.database import (
     Database,
     get_note,
@@ -68,7 +69,7 @@ CREATE TABLE IF NOT EXISTS contents (
     span_start INTEGER,
     span_end INTEGER,
     unverified INTEGER NOT NULL,
-    node TEXT NOT NULL
+    node BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS documents (id TEXT PRIMARY KEY, hash TEXT NOT NULL, file TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS documents_by_hash ON documents (hash);
@@ -81,7 +82,7 @@ _RECORD = (
 _RELATIONSHIPS = f"$.{DATA_KEY}.relationships"
 # extracted by SQLite, which parses a node's JSON in a third of the time
 _LINKS = (
-    f"json_extract(node, '{_RELATIONSHIPS}.\"{NodeRelationship.PARENT.value}\".node_id', "
+    f"json_extract(decompress(node), '{_RELATIONSHIPS}.\"{NodeRelationship.PARENT.value}\".node_id', "
     f"'{_RELATIONSHIPS}.\"{NodeRelationship.CHILD.value}\"')"
 )
 _OURS = "granularity != ''"  # excludes nodes that other programs wrote to the same database
@@ -237,7 +238,7 @@ class EmbeddedNodes(NodeStore):
             set_note(connection, _DIMENSION, "")
 
     def _add(
-        self, connection: Connection, records: Sequence[NodeRecord], contents: Sequence[str]
+        self, connection: Connection, records: Sequence[NodeRecord], contents: Sequence[bytes]
     ) -> list[int]:
         numbers = rows.add_rows(connection, records)
         values = (
@@ -345,7 +346,7 @@ class EmbeddedNodes(NodeStore):
         links = self._contents(node_ids, _LINKS)
         return {node_id: _links_in(of_node) for node_id, of_node in links.items()}
 
-    def _contents(self, node_ids: Ids, column: str = "node") -> dict[str, str]:
+    def _contents(self, node_ids: Ids, column: str = "node") -> dict[str, Any]:
         select = f"SELECT id, {column} FROM nodes JOIN contents USING (row) WHERE id IN"
         with self.database.reading() as connection:
             return dict(select_by_text(connection, select, node_ids))
@@ -431,9 +432,9 @@ class EmbeddedNodes(NodeStore):
         select = "SELECT row, node FROM contents WHERE row > ? ORDER BY row LIMIT ?"
         return (self._node_of(content) for _, content in self.database.rows(select))
 
-    def _node_of(self, content: str) -> BaseNode:
+    def _node_of(self, content: bytes | str) -> BaseNode:
         try:
-            return json_to_doc(json.loads(content))
+            return json_to_doc(json.loads(decompress(content)))
         except (ValueError, KeyError) as error:
             raise self.database.damage(f"a node is not readable: {type(error).__name__}") from error
 
@@ -631,8 +632,9 @@ def _record_of(values: Sequence[Any]) -> NodeRecord:
     return NodeRecord(*fields)
 
 
-def _content_of(node: BaseNode) -> str:
-    return kept_as_json(doc_to_json(node.model_copy(update={"embedding": None})), node.ref_doc_id)
+def _content_of(node: BaseNode) -> bytes:
+    as_json = doc_to_json(node.model_copy(update={"embedding": None}))
+    return compress(kept_as_json(as_json, node.ref_doc_id))
 
 
 def _links_in(links: str) -> NodeLinks:

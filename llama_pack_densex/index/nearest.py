@@ -46,7 +46,9 @@ MOST_COMPARED = 8_000
 """Number of rows outside the graph at which they are added to it; comparing that many takes a millisecond."""
 MOST_COMPARED_MIDWAY = 100_000
 """The same limit in the middle of an ingestion, when few questions are asked."""
-_MOST_OUTSIDE_MIDWAY = 0.5  # and the share of the graph's rows: each extension writes the whole file anew
+_MOST_OUTSIDE_MIDWAY = (
+    0.5  # and the share of the graph's rows: each extension writes the whole file anew
+)
 _MOST_REMOVED = 0.2  # share of a graph's rows that may be deleted before it is rebuilt
 _MOST_CANDIDATES = 0.15  # share of the searched rows; beyond it, comparing all of them is faster
 _ROWS_A_PAGE = 4_096

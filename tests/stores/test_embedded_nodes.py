@@ -22,6 +22,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.index import database, nearest
+from llama_pack_densex.index.compression import compress, decompress
 from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.graph import GraphDraft
 from llama_pack_densex.index.manifest import InvalidIndexError
@@ -712,3 +713,12 @@ def test_compacting_leaves_no_graph_of_what_was_deleted(tmp_path: Path) -> None:
     nodes.compact()
     assert not old.exists()
     assert len(graphs(tmp_path)) == 1
+
+
+def test_a_node_that_was_compressed_long_ago_is_readable() -> None:
+    compressed = (
+        b"x}\xb2\xd1\x86d\xab\xc6Q\x1d\xf9$\xe6\x02s\x16H\x03,H\x9e7\xaeW\xaa\x05\x00w\x07\x0f\xdb"
+    )
+    content = '{"metadata": {"title": "Lamps"}, "text": "灯"}'
+    assert decompress(compressed) == content
+    assert decompress(compress(content)) == content
