@@ -27,8 +27,9 @@ from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.index.folder import abandon, folder_at
 from llama_pack_densex.index.indexer import checked_documents
 from llama_pack_densex.index.manifest import REPLIES_FILE, InvalidIndexError, while_it_changes
+from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
-from llama_pack_densex.index.pack_index import Opened, PackIndex, open_store
+from llama_pack_densex.index.pack_index import PackIndex, open_nodes
 from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
@@ -193,7 +194,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
         try:
-            self._set_up(options, open_store(persist_dir, arguments), arguments)
+            self._set_up(options, open_nodes(persist_dir, arguments), arguments)
             self.refresh(documents, show_progress=show_progress)
             if self._index.nodes.store.is_empty():
                 raise ValueError("none of the documents has any text: there is nothing to search")
@@ -229,9 +230,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             IndexCounts(documents=2, passages=2, propositions=3, ...)
         """
         checked = _checked(arguments)
-        # open_store comes first: it raises if there is no index, before anything else is built
+        # open_nodes comes first: it raises if there is no index, before anything else is built
         return while_it_changes(
-            folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, checked), checked)
+            folder_at(persist_dir), lambda: cls._over(open_nodes(persist_dir, checked), checked)
         )
 
     @classmethod
@@ -264,21 +265,21 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             2
         """
         checked = _checked({**arguments, "vector_store": vector_store})
-        return cls._over(open_store(None, checked), checked)
+        return cls._over(open_nodes(None, checked), checked)
 
     @classmethod
-    def _over(cls, opened: Opened, arguments: UserArguments) -> Self:
-        if not opened.state and opened.store.is_empty():
+    def _over(cls, opened: NodeIndex, arguments: UserArguments) -> Self:
+        if not opened.shared_state and opened.store.is_empty():
             raise InvalidIndexError(
                 f"there is no index in the {opened.store.name}: index documents first, with "
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here (and "
                 "the docstore, if the store keeps no text)"
             )
         pack = cls.__new__(cls)
-        pack._set_up(PackOptions.for_index(opened.manifest, arguments), opened, arguments)
+        pack._set_up(PackOptions.for_index(opened.current, arguments), opened, arguments)
         return pack
 
-    def _set_up(self, options: PackOptions, opened: Opened, arguments: UserArguments) -> None:
+    def _set_up(self, options: PackOptions, opened: NodeIndex, arguments: UserArguments) -> None:
         parser, proposition_source = wiring.make_node_parser(options, arguments)
         if opened.folder is not None:
             replies = opened.folder.path / REPLIES_FILE

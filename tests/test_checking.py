@@ -433,7 +433,7 @@ def test_an_index_that_is_not_searched_by_words_any_more_is_whole(index: Path) -
 
 
 def test_what_is_read_without_a_pack_follows_where_another_compacts(index: Path) -> None:
-    _, nodes = IndexPlace.of(index).nodes()
+    nodes = IndexPlace.of(index).nodes()
     before = nodes.documents()
     load(index).delete("miso", purge=True)
     assert {record.document_id for record in nodes.records()} == before.keys() - {"miso"}

@@ -19,13 +19,7 @@ from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords, nearest, rows
-from llama_pack_densex.index.database import (
-    Database,
-    get_note,
-    select_by_row,
-    select_by_text,
-    set_note,
-)
+from llama_pack_densex.index.database import Database, select_by_row, select_by_text
 from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import (
@@ -78,6 +72,10 @@ _RECORD = (
     "nodes.row, id, document_id, granularity, passage_id, text, status, section, document_hash, file, "
     "metadata, span_start, span_end, unverified"
 )
+_INSERT_CONTENT = (
+    "INSERT INTO contents VALUES (:row, :text, :section, :document_hash, :file, :metadata, :span_start, "
+    ":span_end, :unverified, :node)"
+)
 _RELATIONSHIPS = f"$.{DATA_KEY}.relationships"
 # extracted by SQLite, which parses a node's JSON in a third of the time
 _LINKS = (
@@ -99,7 +97,7 @@ _RECORDS_AT_ONCE = 500
 
 
 class EmbeddedNodes(NodeStore):
-    """Nodes in an SQLite database, with their embeddings and tokens.
+    """Nodes in an SQLite database, with their embeddings, if they have any, and their tokens.
 
     Other processes and threads see changes only when they are committed, and then all of them together.
 
@@ -107,11 +105,12 @@ class EmbeddedNodes(NodeStore):
         folder: The folder of the database's file; None for a database in memory.
 
     Attributes:
-        words: As in `NodeStore`; None continues with the tokenizer that made the existing tokens.
+        words: The tokenizer for nodes that are written; None continues with the one that made the existing
+            tokens.
         keeper: The object through which LlamaIndex's own classes read and change the nodes.
     """
 
-    is_embedded = True
+    words: Words | None = None
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
@@ -119,7 +118,6 @@ class EmbeddedNodes(NodeStore):
         self.folder = folder
         self.database = Database(folder and folder / FILE, _SCHEMA)
         self._vectors = nearest.VectorTable(self.database, folder)
-        self._passing = {}
         if self.database.is_a_copy:
             # a file copied while it was written to may mix pages of several states: refuse it
             self.database.check()
@@ -137,7 +135,7 @@ class EmbeddedNodes(NodeStore):
 
     @property
     def dimension(self) -> int | None:
-        dimension = self._note(_DIMENSION)
+        dimension = self.database.note(_DIMENSION)
         if dimension in ("", _NONE):
             return None
         return int(dimension)
@@ -145,7 +143,7 @@ class EmbeddedNodes(NodeStore):
     @property
     def version(self) -> str:
         """The number of the last change, padded with zeros to twelve digits."""
-        return self._note(_VERSION).zfill(12)
+        return self.database.note(_VERSION).zfill(12)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -182,14 +180,15 @@ class EmbeddedNodes(NodeStore):
     def roll_back(self) -> None:
         self.database.roll_back()
 
-    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes, node_ids: Ids = ()) -> None:
+        """Replace nodes as every store does, and delete those with the given ids."""
         distinct = {node.node_id: node for node in nodes}
         contents = [_content_of(node) for node in distinct.values()]
         records = [NodeRecord.of(node) for node in distinct.values()]
         with self._change() as connection:
             old_rows = [
                 *rows.rows_of_documents(connection, document_ids),
-                *rows.rows_with_ids(connection, distinct),
+                *rows.rows_with_ids(connection, [*distinct, *node_ids]),
             ]
             self._remove(connection, {row.row for row in old_rows})
             numbers = self._add(connection, records, contents)
@@ -200,13 +199,6 @@ class EmbeddedNodes(NodeStore):
             changed_documents.update(record.document_id for record in records)
             _update_documents(connection, changed_documents)
 
-    def delete_nodes(self, node_ids: Ids) -> None:
-        """Delete nodes by id."""
-        with self._change() as connection:
-            old_rows = rows.rows_with_ids(connection, node_ids)
-            self._remove(connection, {row.row for row in old_rows})
-            _update_documents(connection, {row.document_id for row in old_rows})
-
     @contextmanager
     def _change(self) -> Iterator[Connection]:
         """Make one change in a savepoint: if it fails half-way, nothing of it remains."""
@@ -214,7 +206,7 @@ class EmbeddedNodes(NodeStore):
         try:
             connection.execute("SAVEPOINT change")
             yield connection
-            set_note(connection, _VERSION, str(int(get_note(connection, _VERSION) or 0) + 1))
+            self.database.set_note(_VERSION, str(int(self.database.note(_VERSION) or 0) + 1))
             connection.execute("RELEASE change")
         except BaseException as error:
             if connection.in_transaction:  # a full disk may have ended the transaction
@@ -234,33 +226,24 @@ class EmbeddedNodes(NodeStore):
         self._vectors.remove(connection, old)
         select_by_row(connection, "DELETE FROM contents WHERE row IN", old)
         if _is_empty(connection):
-            set_note(connection, _DIMENSION, "")
+            self.database.set_note(_DIMENSION, "")
 
     def _add(
         self, connection: Connection, records: Sequence[NodeRecord], contents: Sequence[str]
     ) -> list[int]:
         numbers = rows.add_rows(connection, records)
-        values = (
-            (
-                number,
-                record.text,
-                record.section,
-                record.document_hash,
-                record.file,
-                record.metadata,
-                *(record.span or (None, None)),
-                record.unverified,
-                content,
-            )
-            for number, record, content in zip(numbers, records, contents, strict=True)
-        )
-        connection.executemany(f"INSERT INTO contents VALUES ({', '.join('?' * 10)})", values)
+        values = []
+        for number, record, content in zip(numbers, records, contents, strict=True):
+            start, end = record.span or (None, None)
+            columns = {"row": number, "span_start": start, "span_end": end, "node": content}
+            values.append(vars(record) | columns)
+        connection.executemany(_INSERT_CONTENT, values)
         return numbers
 
     def _add_vectors(self, connection: Connection, numbers: Sequence[int], nodes: Nodes) -> None:
         searched_rows = []
         embeddings = []
-        dimensions = {get_note(connection, _DIMENSION)} - {""}
+        dimensions = {self.database.note(_DIMENSION)} - {""}
         for number, node in zip(numbers, nodes, strict=True):
             if granularity_of(node) == "section":
                 continue
@@ -270,42 +253,44 @@ class EmbeddedNodes(NodeStore):
         dimension = same_dimension(dimensions)
         if dimension is None:
             return
-        set_note(connection, _DIMENSION, dimension)
+        self.database.set_note(_DIMENSION, dimension)
         if dimension != _NONE:
             self._vectors.add(connection, searched_rows, np.array(embeddings, np.float32))
 
     def _add_words(self, connection: Connection, records: dict[int, NodeRecord]) -> None:
         if not records:
             return
-        tokenizer = get_note(connection, _TOKENIZER)
+        tokenizer = self.tokenizer_note
         words = self.words or _own_words(tokenizer)
         if not _has_any(connection, f"SELECT 1 FROM nodes WHERE row < {min(records)}"):
             tokenizer = "" if words is None else words.note
-            set_note(connection, _TOKENIZER, tokenizer)
-            set_note(connection, _HAS_WORDLESS, "")
+            self.database.set_note(_TOKENIZER, tokenizer)
+            self.database.set_note(_HAS_WORDLESS, "")
         if words is None or words.note != tokenizer:
-            set_note(connection, _HAS_WORDLESS, "yes")
+            self.database.set_note(_HAS_WORDLESS, "yes")
         else:
             words.add(connection, records)
 
     @property
     def tokenizer_note(self) -> str:
-        return self._note(_TOKENIZER)
+        """The description of the tokenizer that made the nodes' tokens, as in `Words.note`; empty if there
+        are no tokens."""
+        return self.database.note(_TOKENIZER)
 
-    def words_database(self, words: Words) -> Database | None:
+    def has_words_of(self, words: Words) -> bool:
+        """Return whether the database has this tokenizer's tokens of all nodes."""
         with self.database.reading() as connection:
-            is_of_words = get_note(connection, _TOKENIZER) == words.note
-            if is_of_words and not get_note(connection, _HAS_WORDLESS):
-                return self.database
             if _is_empty(connection):
-                return self.database
-            return None
+                return True
+            return self.tokenizer_note == words.note and not self.database.note(_HAS_WORDLESS)
 
     def update_words(self) -> None:
-        if self.words is not None and self.words_database(self.words) is None:
+        """Tokenize all nodes again if some have no tokens, or tokens of another tokenizer than `words`."""
+        if self.words is not None and not self.has_words_of(self.words):
             self.rebuild_words()
 
     def rebuild_words(self) -> None:
+        """Tokenize all nodes again, unless their tokenizer is a user's function that was not passed here."""
         words = self.words or _own_words(self.tokenizer_note)
         if words is None:
             return
@@ -315,8 +300,8 @@ class EmbeddedNodes(NodeStore):
             for condition in ("passage_id != ''", "granularity = 'passage'"):
                 for page in iter_batch(self._records_by_row(condition), _RECORDS_AT_ONCE):
                     words.add(connection, dict(page))
-            set_note(connection, _TOKENIZER, words.note)
-            set_note(connection, _HAS_WORDLESS, "")
+            self.database.set_note(_TOKENIZER, words.note)
+            self.database.set_note(_HAS_WORDLESS, "")
 
     def maintain(self, midway: bool = False) -> bool:
         return self._vectors.maintain(midway)
@@ -470,6 +455,7 @@ class EmbeddedNodes(NodeStore):
             return iter(connection.execute(select).fetchall())
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
+        """Yield the ids of nodes whose embedding is missing, zero or not finite, and of their documents."""
         if self.dimension is None:
             return
         select = (
@@ -484,17 +470,20 @@ class EmbeddedNodes(NodeStore):
                 yield node_id, document_id
 
     def is_graph_damaged(self) -> bool:
+        """Return whether the graph over the embeddings is damaged or differs from them; `compact` rebuilds
+        it."""
         return self._vectors.is_graph_damaged()
 
     def wrong_words(self) -> str:
+        """Return what is wrong with the nodes' tokens; empty if nothing is, or there are no tokens."""
         without_words = (
             "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
             "WHERE granularity = 'passage' AND words.row IS NULL"
         )
         with self.database.reading() as connection:
-            if not get_note(connection, _TOKENIZER):
+            if not self.tokenizer_note:
                 return ""
-            if _has_any(connection, without_words) or get_note(connection, _HAS_WORDLESS):
+            if _has_any(connection, without_words) or self.database.note(_HAS_WORDLESS):
                 return "passages have no words"
             return keywords.inconsistency(connection)
 
@@ -541,9 +530,6 @@ class EmbeddedNodes(NodeStore):
             if state == earlier.state:
                 return earlier
             later = connection.execute(select, (earlier.read_to,)).fetchall()
-            (count,) = connection.execute(
-                "SELECT count(*) FROM nodes WHERE granularity = 'passage'"
-            ).fetchone()
             passed = {
                 node_id: row
                 for row, node_id, metadata in later
@@ -558,18 +544,14 @@ class EmbeddedNodes(NodeStore):
             np.array([*passed.values(), *of_later], np.int64),
         )
         last_row = later[-1][0] if later else earlier.read_to
-        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, state, last_row)
+        return Passing(ids, rows=all_rows, database=self.database, state=state, read_to=last_row)
 
     def read_about(self) -> str | None:
-        return self._note(_MANIFEST) or None
+        return self.database.note(_MANIFEST) or None
 
     def write_about(self, text: str) -> None:
         if text != self.read_about():
-            set_note(self.database.writing(), _MANIFEST, text)
-
-    def _note(self, key: str) -> str:
-        with self.database.reading() as connection:
-            return get_note(connection, key)
+            self.database.set_note(_MANIFEST, text)
 
 
 class _DocumentTable(KnownDocuments):

@@ -21,7 +21,7 @@ from sqlite3 import Connection
 
 import numpy as np
 
-from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
+from llama_pack_densex.index.database import Database, select_by_row
 from llama_pack_densex.index.graph import (
     Compared,
     Cosines,
@@ -184,7 +184,7 @@ class VectorTable:
         """Rebuild the graph if it is damaged or still contains embeddings of deleted rows."""
         note = self._noted()
         if note is not None and (note.removed or self.is_graph_damaged()):
-            set_note(self._database.writing(), _NOTE, "")
+            self._database.set_note(_NOTE, "")
             self._database.commit()
             with self._lock:
                 self._hold(None, None)
@@ -292,12 +292,11 @@ class VectorTable:
 
     def _noted(self) -> GraphNote | None:
         """Return the stored description of the graph, in the state that this thread reads or writes."""
-        with self._database.reading() as connection:
-            text = get_note(connection, _NOTE)
+        text = self._database.note(_NOTE)
         return GraphNote(**json.loads(text)) if text else None
 
     def _note_graph(self, note: GraphNote) -> None:
-        set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
+        self._database.set_note(_NOTE, json.dumps(asdict(note)))
 
     def _is_there(self, note: GraphNote) -> bool:
         if self._folder is None:

@@ -98,12 +98,12 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
         with self._nodes.keeper.changing():
             if filters is not None:
                 node_ids = [node.node_id for node in self._read(node_ids, filters)]
-            self._nodes.delete_nodes(node_ids or [])
+            self._nodes.replace([], [], node_ids or [])
 
     def clear(self) -> None:
         """Delete all nodes."""
         with self._nodes.keeper.changing():
-            self._nodes.delete_nodes(self._nodes.all_ids())
+            self._nodes.replace([], [], self._nodes.all_ids())
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the nodes nearest to an embedding by cosine; nodes that fail the filters are dropped, and
