@@ -17,10 +17,10 @@ from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.index import nearest
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.folder import IndexInUseError, writing_to
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.upkeep import check_index, compact_index
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.another_process import run_program
 from tests.index_folders import bytes_in, copy_index
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources

@@ -1,22 +1,29 @@
 """The embedded store: an SQLite file with nodes, embeddings and tokens, and an HNSW graph over the
-embeddings."""
+embeddings; and the same store as LlamaIndex's own classes see it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from sqlite3 import Connection, DatabaseError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.constants import DATA_KEY
 from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.utils import iter_batch
-from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
 
 from llama_pack_densex.index import keywords, nearest, rows
 from llama_pack_densex.index.database import Database, select_by_row, select_by_text
@@ -35,15 +42,12 @@ from llama_pack_densex.index.node_store import (
     check_question,
     granularity_of,
     kept_as_json,
+    look_further,
     same_dimension,
 )
 from llama_pack_densex.index.words import Words, words_in
 
-if TYPE_CHECKING:
-    from llama_pack_densex.index.node_index import NodeIndex
-    from llama_pack_densex.index.vector_store import EmbeddedVectorStore
-
-FILE = "nodes.db"
+NODES_FILE = "nodes.db"
 """The name of the database's file in an index's data folder."""
 
 T = TypeVar("T")
@@ -96,6 +100,14 @@ _NONE = "none"
 _RECORDS_AT_ONCE = 500
 
 
+class Keeper(Protocol):
+    """The object through which LlamaIndex's own classes read and change the nodes."""
+
+    def reading(self, read: Callable[[], T]) -> T: ...
+
+    def changing(self) -> AbstractContextManager[None]: ...
+
+
 class EmbeddedNodes(NodeStore):
     """Nodes in an SQLite database, with their embeddings, if they have any, and their tokens.
 
@@ -107,17 +119,18 @@ class EmbeddedNodes(NodeStore):
     Attributes:
         words: The tokenizer for nodes that are written; None continues with the one that made the existing
             tokens.
-        keeper: The object through which LlamaIndex's own classes read and change the nodes.
+        vectors: The embeddings, and the graph over them.
+        keeper: These nodes themselves, or the index that keeps them in step with a folder.
     """
 
     words: Words | None = None
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        self.keeper: EmbeddedNodes | NodeIndex = self
+        self.keeper: Keeper = self
         self.folder = folder
-        self.database = Database(folder and folder / FILE, _SCHEMA)
-        self._vectors = nearest.VectorTable(self.database, folder)
+        self.database = Database(folder and folder / NODES_FILE, _SCHEMA)
+        self.vectors = nearest.VectorTable(self.database, folder)
         if self.database.is_a_copy:
             # a file copied while it was written to may mix pages of several states: refuse it
             self.database.check()
@@ -125,12 +138,10 @@ class EmbeddedNodes(NodeStore):
             if finding:
                 raise self.database.damage(finding)
             self.database.accept_copy()
-        self._vectors.prepare()
+        self.vectors.prepare()
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not stored: no reference cycle
-        from llama_pack_densex.index.vector_store import EmbeddedVectorStore
-
         return EmbeddedVectorStore(self.folder, nodes=self)
 
     @property
@@ -171,7 +182,7 @@ class EmbeddedNodes(NodeStore):
             self.database.close()
             self.folder = folder
             self.database = opened.database
-            self._vectors = opened._vectors
+            self.vectors = opened.vectors
             self._passing = {}
 
     def commit(self) -> None:
@@ -223,7 +234,7 @@ class EmbeddedNodes(NodeStore):
             return
         rows.remove_rows(connection, old)
         keywords.remove_words(connection, old)
-        self._vectors.remove(connection, old)
+        self.vectors.remove(connection, old)
         select_by_row(connection, "DELETE FROM contents WHERE row IN", old)
         if _is_empty(connection):
             self.database.set_note(_DIMENSION, "")
@@ -255,7 +266,7 @@ class EmbeddedNodes(NodeStore):
             return
         self.database.set_note(_DIMENSION, dimension)
         if dimension != _NONE:
-            self._vectors.add(connection, searched_rows, np.array(embeddings, np.float32))
+            self.vectors.add(connection, searched_rows, np.array(embeddings, np.float32))
 
     def _add_words(self, connection: Connection, records: dict[int, NodeRecord]) -> None:
         if not records:
@@ -304,21 +315,21 @@ class EmbeddedNodes(NodeStore):
             self.database.set_note(_HAS_WORDLESS, "")
 
     def maintain(self, midway: bool = False) -> bool:
-        return self._vectors.maintain(midway)
+        return self.vectors.maintain(midway)
 
     def clean(self, older_than: timedelta) -> None:
-        self._vectors.clean(older_than)
+        self.vectors.clean(older_than)
         self.database.empty_log()
 
     def compact(self) -> None:
         self.database.vacuum()
-        self._vectors.leave_no_trace()
+        self.vectors.leave_no_trace()
 
     def copy_to(self, folder: Path, version: str) -> None:
-        self.database.copy_to(folder / FILE)
-        self._vectors.copy_graph(folder)
+        self.database.copy_to(folder / NODES_FILE)
+        self.vectors.copy_graph(folder)
         copy = EmbeddedNodes(folder)
-        copy._vectors.leave_no_trace()  # builds the graph that could not be copied
+        copy.vectors.leave_no_trace()  # builds the graph that could not be copied
         copy.database.close()
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
@@ -376,7 +387,7 @@ class EmbeddedNodes(NodeStore):
                     "a vector query needs a query embedding, and a store whose nodes have embeddings"
                 )
             check_question(embedding, dimension)
-            return self._vectors.search(
+            return self.vectors.search(
                 connection, np.asarray(embedding, np.float32), limit, allowed
             )
 
@@ -469,11 +480,6 @@ class EmbeddedNodes(NodeStore):
             if not np.isfinite(length) or not length:
                 yield node_id, document_id
 
-    def is_graph_damaged(self) -> bool:
-        """Return whether the graph over the embeddings is damaged or differs from them; `compact` rebuilds
-        it."""
-        return self._vectors.is_graph_damaged()
-
     def wrong_words(self) -> str:
         """Return what is wrong with the nodes' tokens; empty if nothing is, or there are no tokens."""
         without_words = (
@@ -552,6 +558,127 @@ class EmbeddedNodes(NodeStore):
     def write_about(self, text: str) -> None:
         if text != self.read_about():
             self.database.set_note(_MANIFEST, text)
+
+
+class EmbeddedVectorStore(BasePydanticVectorStore):
+    """A vector store that keeps nodes, and their embeddings if they have any, in an SQLite database.
+
+    Writing a node replaces the node with the same id. Similarity is the cosine. A store whose nodes have no
+    embeddings holds only text and answers no queries.
+
+    Args:
+        folder: The folder of the database; None for a store that lives as long as this object.
+        nodes: The nodes to use, if they have been opened already.
+
+    Raises:
+        InvalidIndexError: A file is damaged.
+        ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in
+            dimension.
+
+    Example:
+        >>> from llama_index.core.schema import TextNode
+        >>> store = EmbeddedVectorStore()
+        >>> store.add([TextNode(id_="a", text="Tea is grown in Uji.", embedding=[1.0, 0.0])])
+        ['a']
+    """
+
+    stores_text: bool = True
+    folder: str | None = None
+
+    _nodes: EmbeddedNodes = PrivateAttr()
+
+    def __init__(
+        self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any
+    ) -> None:
+        path = None if folder is None else Path(folder)
+        super().__init__(**{"folder": path and str(path), **kwargs})
+        self._nodes = nodes or EmbeddedNodes(path)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "EmbeddedVectorStore"
+
+    @property
+    def client(self) -> Any:
+        """The database."""
+        return self._nodes.database
+
+    @property
+    def nodes(self) -> EmbeddedNodes:
+        """The nodes, for operations that LlamaIndex's interface lacks."""
+        return self._nodes
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Write nodes, replacing those with the same ids, in one transaction."""
+        if nodes:
+            with self._nodes.keeper.changing():
+                self._nodes.replace([], nodes)
+        return [node.node_id for node in nodes]
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Read nodes by id (in the order of the ids), by metadata or by both; an empty list of ids means no
+        nodes."""
+        return self._nodes.keeper.reading(lambda: self._read(node_ids, filters))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
+        with self._nodes.keeper.changing():
+            self._nodes.replace([ref_doc_id], [])
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,
+    ) -> None:
+        """Delete nodes by id, by metadata or by both; an empty list of ids deletes nothing."""
+        with self._nodes.keeper.changing():
+            if filters is not None:
+                node_ids = [node.node_id for node in self._read(node_ids, filters)]
+            self._nodes.replace([], [], node_ids or [])
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        with self._nodes.keeper.changing():
+            self._nodes.replace([], [], self._nodes.all_ids())
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the nodes nearest to an embedding by cosine; nodes that fail the filters are dropped, and
+        more are fetched in their place.
+
+        Raises:
+            ValueError: The query has another mode than "default", or its embedding is missing or has another
+                dimension than the stored ones.
+        """
+        if query.mode != VectorStoreQueryMode.DEFAULT:
+            raise ValueError(
+                f"EmbeddedVectorStore answers only queries of mode 'default', not {query.mode.value!r}"
+            )
+        return self._nodes.keeper.reading(lambda: self._search(query))
+
+    def _read(
+        self, node_ids: Sequence[str] | None, filters: MetadataFilters | None
+    ) -> list[BaseNode]:
+        if node_ids is None:
+            return [node for node in self._nodes.all_nodes() if matches(node.metadata, filters)]
+        nodes = self._nodes.fetch(node_ids).values()
+        return [node for node in nodes if matches(node.metadata, filters)]
+
+    def _search(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        candidates = self._nodes.rows_of(query.node_ids, query.doc_ids)
+
+        def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
+            hits = self._nodes.nearest_nodes(query.query_embedding, limit, candidates)
+            scores = {hit.id: hit.score for hit in hits}
+            nodes = self._read(list(scores), query.filters)
+            return [(node, scores[node.node_id]) for node in nodes], len(hits)
+
+        best = look_further(find, query.similarity_top_k, query.similarity_top_k)
+        nodes = [node for node, _ in best]
+        scores = [score for _, score in best]
+        return VectorStoreQueryResult(nodes, scores, [node.node_id for node in nodes])
 
 
 class _DocumentTable(KnownDocuments):

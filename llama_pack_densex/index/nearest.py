@@ -193,7 +193,7 @@ class VectorTable:
 
     def is_graph_damaged(self) -> bool:
         """Return whether the graph that the database names is missing, damaged or differs from the stored
-        embeddings; False if there is none yet."""
+        embeddings, so that `leave_no_trace` builds another; False if there is none yet."""
         with self._database.reading() as connection:
             note = self._noted()
             if note is None:

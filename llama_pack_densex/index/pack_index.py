@@ -12,11 +12,11 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder, folder_at
 from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
 from llama_pack_densex.index.manifest import Manifest, Measured, is_index
 from llama_pack_densex.index.node_index import NodeIndex, about
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import Words, note_of, words_in
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe

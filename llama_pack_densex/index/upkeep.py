@@ -129,7 +129,7 @@ def _wrong_tables(store: EmbeddedNodes, manifest: Manifest) -> Iterator[Fault]:
     documents = dict(store.bad_vectors())
     if documents:
         yield _fault("vector", "embeddings are missing, zero or not finite", documents)
-    if store.is_graph_damaged():
+    if store.vectors.is_graph_damaged():
         yield Fault("graph", "the graph of embeddings is missing, or does not match the embeddings")
     is_searched_by_words = (
         manifest.hybrid is True
