@@ -196,7 +196,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         try:
             self._set_up(options, open_nodes(persist_dir, arguments), arguments)
             self.refresh(documents, show_progress=show_progress)
-            if self._index.nodes.store.is_empty():
+            if self._index.store.is_empty():
                 raise ValueError("none of the documents has any text: there is nothing to search")
         except BaseException as error:
             if folder is not None:
@@ -293,7 +293,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._query_llm = query_llm
         self.node_parser = parser
         self._make_retriever = wiring.RetrieverMaker(
-            options, self._index.nodes, self._index.trust, arguments.get("reranker")
+            options, self._index, self._index.trust, arguments.get("reranker")
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
@@ -303,7 +303,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         )
         sources = (proposition_source, self._index.embedding_source, answering_source)
         self._choices = wiring.describe_choices(options.hybrid, *sources)
-        models = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
+        models = {"embed_model": self._index.embed_model, "query_llm": query_llm}
         # warn only about models that the user did not decline with "none"
         if any(model is None and arguments.get(name) is None for name, model in models.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
@@ -333,7 +333,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> len(results)
             2
         """
-        return wiring.make_vector_index(self._index.nodes, self.node_parser)
+        return wiring.make_vector_index(self._index, self.node_parser)
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
@@ -358,7 +358,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             "vector_index": self.vector_index,
             "node_parser": self.node_parser,
             "query_llm": self._query_llm,
-            "embed_model": self._index.nodes.embed_model,
+            "embed_model": self._index.embed_model,
         }
 
     def run(
@@ -666,7 +666,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
                 raise TypeError(
                     f"give the documents to delete, or their ids: a {type(target).__name__} is neither"
                 )
-        return self._index.delete(targets, purge)
+        return self._index.delete_documents(targets, purge)
 
     def compact(self) -> None:
         """Free the space of deleted and replaced nodes, and erase them from the files of the index.
@@ -695,7 +695,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.missing_links
             0
         """
-        return self._index.nodes.missing_links
+        return self._index.missing_links
 
     @property
     def ingestion(self) -> IngestionSummary | None:
@@ -730,7 +730,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> sorted(pack.documents())
             ['akashi.md', 'seikan.md']
         """
-        return self._index.nodes.documents()
+        return self._index.documents()
 
     def metadata_values(self) -> dict[str, list[Any]]:
         """Return what `filters` can match: the documents' metadata keys, each with its distinct values.
@@ -739,7 +739,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.metadata_values()
             {'topic': ['railways', 'roads']}
         """
-        return self._index.nodes.metadata_values()
+        return self._index.metadata_values()
 
     def counts(self) -> IndexCounts:
         """Count documents, passages, propositions and their statuses.
@@ -748,7 +748,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> print(pack.counts())
             2 documents, 2 passages, 3 propositions
         """
-        return self._index.nodes.counts()
+        return self._index.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
         """Return all nodes of the index, or those of one granularity, in the order of their documents.
@@ -763,7 +763,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             The Seikan Tunnel links Honshu and Hokkaido.
             It lies 240 metres below the sea.
         """
-        return self._index.all_nodes(granularity)
+        return self._index.nodes(granularity)
 
     def get_nodes(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes by their ids, in one batch.
@@ -779,7 +779,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.get_nodes([proposition.index_id])[proposition.index_id].text
             'The Akashi Bridge opened in 1998.'
         """
-        return self._index.nodes.fetch(node_ids)
+        return self._index.fetch(node_ids)
 
     def records(
         self, granularity: str | None = None, document_ids: Sequence[str] | None = None
@@ -794,7 +794,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> sorted(record.text for record in pack.records("proposition", ["seikan.md"]))
             ['It lies 240 metres below the sea.', 'The Seikan Tunnel links Honshu and Hokkaido.']
         """
-        return self._index.nodes.records(granularity, document_ids)
+        return self._index.records(granularity, document_ids)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
         """Write the index to a folder; an interrupted write leaves the previous contents in place.

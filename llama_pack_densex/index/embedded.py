@@ -161,11 +161,6 @@ class EmbeddedNodes(NodeStore):
         with self.database.reading():
             yield
 
-    def reading(self, read: Callable[[], T]) -> T:
-        """Call `read` with all of its reads from one state of the database."""
-        with self.snapshot():
-            return read()
-
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Commit the changes made within, or none of them if an exception is raised."""

@@ -111,9 +111,8 @@ class NodeIndex:
         if self.embedded and folder:
             self.embedded.keeper = self
 
-    @classmethod
+    @staticmethod
     def open(
-        cls,
         folder: IndexFolder,
         vector_store: BasePydanticVectorStore | None = None,
         docstore: BaseDocumentStore | None = None,
@@ -129,7 +128,8 @@ class NodeIndex:
             InvalidIndexError: The folder is not an index, is damaged, or needs another vector store.
         """
         manifest = Manifest.read(folder.path)
-        return cls(folder.open(manifest, vector_store, docstore), folder=folder, current=manifest)
+        store = folder.open(manifest, vector_store, docstore)
+        return NodeIndex(store, folder=folder, current=manifest)
 
     @property
     def manifest(self) -> Manifest:
@@ -294,37 +294,34 @@ class NodeIndex:
         self.replace(distinct, [])
         return indexed
 
-    def rewrite(self, description: Manifest, document_ids: Ids = ()) -> list[str]:
+    def rewrite(self, document_ids: Ids = ()) -> list[str]:
         """Delete documents, commit, and erase what was deleted from the files of the index.
 
         In a folder, the embedded store is changed in a copy, which replaces it at the end; a failure before
         that changes nothing.
 
         Args:
-            description: What made the index, as for `commit`.
             document_ids: The documents to delete.
 
         Returns:
             The ids of the deleted documents that the store had nodes of.
         """
         if self.folder is not None and self.embedded:
-            return self._rewrite_as_copy(self.folder, description, document_ids)
+            return self._rewrite_as_copy(self.folder, document_ids)
         deleted = self.delete(document_ids)
         self.beside.forget()  # others, such as a pipeline, may have written to the store unnoticed
         self._settle_words()
         with self._change():
             self.store.compact()
             self.beside.compact()
-        self.commit(description)
+        self.commit()
         self.store.clean(timedelta(0))
         if self.folder is not None and self.words is None:
             for file in self.folder.data.glob(f"{WORDS_FILE}*"):  # nobody keeps them in step
                 file.unlink()
         return deleted
 
-    def _rewrite_as_copy(
-        self, folder: IndexFolder, description: Manifest, document_ids: Ids
-    ) -> list[str]:
+    def _rewrite_as_copy(self, folder: IndexFolder, document_ids: Ids) -> list[str]:
         store = self.store
         store.commit()
         old_data = folder.data
@@ -334,7 +331,7 @@ class NodeIndex:
             store.reload(copied_data, "")
             deleted = self.delete(document_ids)
             store.compact()
-            self.commit(description)
+            self.commit()
         except BaseException:
             store.roll_back()
             folder.data = old_data
@@ -343,13 +340,8 @@ class NodeIndex:
             raise
         return deleted
 
-    def copy_to(self, folder: IndexFolder, description: Manifest) -> None:
-        """Write a copy of the index to another folder.
-
-        Args:
-            folder: The other folder.
-            description: What made the index, as for `commit`.
-        """
+    def copy_to(self, folder: IndexFolder) -> None:
+        """Write a copy of the index to another folder."""
         store = self.store
         with writing_to(folder.path):
             data = folder.create()
@@ -360,7 +352,7 @@ class NodeIndex:
                 return version
 
             version = self.reading(copy_store)
-            manifest = replace(description, data=data.name, version=version)
+            manifest = replace(self.describe(), data=data.name, version=version)
             if not self.embedded:
                 store.write_about(manifest.as_text())
                 self.beside.copy_to(data, version, store.records)
@@ -372,9 +364,9 @@ class NodeIndex:
         one in its place."""
         folder = self.folder
         if folder is None or not is_index(folder.path):  # an index in memory cannot be replaced
-            return self._read(read)
+            return self.store.reading(read)
         try:
-            return self._read(read)
+            return self.store.reading(read)
         except ReplacedIndexError:
             pass
         except InvalidIndexError:
@@ -383,13 +375,9 @@ class NodeIndex:
 
         def read_current() -> T:
             self._follow(folder)
-            return self._read(read)
+            return self.store.reading(read)
 
         return while_it_changes(folder.path, read_current)
-
-    def _read(self, read: Callable[[], T]) -> T:
-        with self.store.snapshot():
-            return read()
 
     def _follow(self, folder: IndexFolder) -> None:
         """Switch to the current state of the index in the folder, even if its data was replaced by `compact`,
@@ -454,15 +442,19 @@ class NodeIndex:
         with self.writing():
             yield
             if self.current is not None:
-                self.commit(self.current)
+                self.commit(description=self.current)
 
-    def commit(self, description: Manifest, midway: bool = False) -> None:
+    def describe(self) -> Manifest:
+        """Return a manifest that says what made the index; its `data` and `version` mean nothing."""
+        return self.manifest
+
+    def commit(self, midway: bool = False, description: Manifest | None = None) -> None:
         """Make the store's content the committed state of the index; an empty store makes no index.
 
         Args:
-            description: What made the index; its `data` and `version` are ignored.
             midway: Whether more is about to be written. If so, the manifest is not written for an index
                 without a folder, nor again for a store without transactions.
+            description: What made the index; None means what `describe` returns.
         """
         folder = self.folder
         store = self.store
@@ -471,7 +463,7 @@ class NodeIndex:
         if is_waiting or is_nothing:
             store.commit()
         else:
-            manifest = self._write(description)
+            manifest = self._write(description or self.describe())
             if folder is not None and not midway:
                 store.clean(OLD_VERSIONS)
                 folder.clean(manifest)

@@ -81,6 +81,11 @@ class NodeStore(ABC):
         """Read from one state throughout, if the store can."""
         yield
 
+    def reading(self, read: Callable[[], T]) -> T:
+        """Call `read` with all of its reads from one state, if the store can."""
+        with self.snapshot():
+            return read()
+
     def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Read the current files in a folder, whoever wrote them; for stores that keep files there."""
 

@@ -65,8 +65,8 @@ def open_nodes(persist_dir: str | Path | None, arguments: UserArguments) -> Node
     return NodeIndex(store, folder=folder, current=about(store))
 
 
-class PackIndex:
-    """The nodes of a pack, and the folder that holds them.
+class PackIndex(NodeIndex):
+    """The index of a pack, which also makes the nodes of documents, and knows what made them.
 
     Args:
         options: The pack's settings.
@@ -75,7 +75,6 @@ class PackIndex:
         opened: The opened nodes.
 
     Attributes:
-        nodes: The index over the store.
         trust: What was measured of the embedding model, by language.
         embedding_source: A phrase that says where the embedding model comes from.
         ingestion: The summary of the last ingestion; None before the first one.
@@ -116,9 +115,9 @@ class PackIndex:
         committed = manifest
         if folder is not None and not is_index(folder.path):
             committed = None
-        self.nodes = NodeIndex(opened.store, embed_model, words, folder, committed)
+        super().__init__(opened.store, embed_model, words, folder, committed)
         if folder is not None:
-            self.nodes.beside.reopen(folder.data, opened.shared_state)
+            self.beside.reopen(folder.data, opened.shared_state)
         languages: tuple[Measured, ...] = ()
         self._made_by = ""
         if manifest is not None:
@@ -162,12 +161,12 @@ class PackIndex:
                 "(proposition_llm= or propositionizer=), or pass the default one explicitly to use it for "
                 "changed documents"
             )
-        with self.nodes.writing():
+        with self.writing():
             previous_maker = self._made_by
             self._made_by = self._parser.propositionizer.fingerprint
             report = None
-            if self.nodes.folder is not None:
-                report = self.nodes.folder.path / REPORT_FILE
+            if self.folder is not None:
+                report = self.folder.path / REPORT_FILE
             watch = Watch(
                 self._parser.propositionizer,
                 report,
@@ -178,19 +177,18 @@ class PackIndex:
             try:
                 with watch:
                     indexer = DocumentIndexer(
-                        self.nodes,
+                        self,
                         self._parser,
                         self._trust,
                         watch,
-                        lambda: self._commit(midway=True),
                     )
                     indexed = indexer.ingest(documents, only_changed)
-                    for document_id in self.nodes.delete(gone):
+                    for document_id in self.delete(gone):
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()
             except BaseException as error:
-                if self.nodes.current is not None:  # something was written
-                    self._commit()
+                if self.current is not None:  # something was written
+                    self.commit()
                 if isinstance(error, PropositionizerError):
                     error.ingestion = watch.summary
                 raise
@@ -198,21 +196,21 @@ class PackIndex:
                 self.ingestion = watch.summary
                 self.failed = watch.outcomes_failed
             self._measure_languages()
-            self._commit()
+            self.commit()
             return indexed
 
-    def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
+    def delete_documents(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
         """Delete documents, and return how many of them were indexed; see `DenseXRetrievalPack.delete`."""
-        with self.nodes.writing():
+        with self.writing():
             document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
             # before the deletion, because the index says what to purge: after a stop, it can be repeated
             if purge:
-                texts = self.nodes.passage_texts(document_ids)
+                texts = self.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
-                deleted = self.nodes.rewrite(self._about(), document_ids)
+                deleted = self.rewrite(document_ids)
             else:
-                deleted = self.nodes.delete(document_ids)
-            self._commit()
+                deleted = self.delete(document_ids)
+            self.commit()
         return len(deleted)
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
@@ -226,14 +224,12 @@ class PackIndex:
 
     def compact(self) -> None:
         """Free unused space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
-        with self.nodes.writing():
-            self.nodes.rewrite(self._about())
+        with self.writing():
+            self.rewrite()
 
-    def all_nodes(self, granularity: str | None) -> list[BaseNode]:
+    def nodes(self, granularity: str | None) -> list[BaseNode]:
         """Return all nodes, or those of one granularity, in reading order, document by document."""
-        return self.nodes.reading(
-            lambda: sorted(self.nodes.all_nodes(granularity), key=reading_order)
-        )
+        return self.reading(lambda: sorted(self.all_nodes(granularity), key=reading_order))
 
     def persist(self, persist_dir: str | Path | None) -> None:
         """Write the index to a folder; None means its own folder.
@@ -242,7 +238,7 @@ class PackIndex:
             ValueError: No folder was given, and the index has none.
             InvalidIndexError: The path is a file, or a folder that holds something other than an index.
         """
-        folder = self.nodes.folder
+        folder = self.folder
         if persist_dir is not None:
             path = folder_at(persist_dir)
         elif folder is not None:
@@ -252,22 +248,19 @@ class PackIndex:
                 "this pack was made without persist_dir: pass a folder, persist(persist_dir=...)"
             )
         if folder is None or path.resolve() != folder.path.resolve():
-            self.nodes.copy_to(IndexFolder(path), self._about())
+            self.copy_to(IndexFolder(path))
             return
-        with self.nodes.writing():
-            self._commit()
+        with self.writing():
+            self.commit()
 
-    def _commit(self, midway: bool = False) -> None:
-        self.nodes.commit(self._about(), midway)
-
-    def _about(self) -> Manifest:
+    def describe(self) -> Manifest:
         return Manifest(
             data="",
             version="",
             embed_model=self._embed_model,
             embed_spec=self._embed_spec,
             propositionizer=self._made_by or self._parser.propositionizer.fingerprint,
-            vector_store=self.nodes.store.name,
+            vector_store=self.store.name,
             languages=tuple(astuple(trust) for trust in list(self.trust.values())),
             **{name: getattr(self._options, name) for name in OF_THE_INDEX},
         )
@@ -281,20 +274,20 @@ class PackIndex:
         if self._made_by:
             return self._made_by != fingerprint
         # an ingestion pipeline may have written the nodes, which leaves no manifest
-        passages = self.nodes.records("passage")
+        passages = self.records("passage")
         hashes = filter(None, (passage.document_hash for passage in passages))
         return not all(is_made_by(document_hash, fingerprint) for document_hash in hashes)
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows the languages of the passages, and warn if it may not."""
-        model = self.nodes.embed_model
+        model = self.embed_model
         options = self._options
         if model is None:
             self._trust.count()
             return
         try:
             strangers = self._trust.measure(
-                partial(embed_texts, model), lambda: self.nodes.records("passage")
+                partial(embed_texts, model), lambda: self.records("passage")
             )
         except Exception as error:  # the documents are in the index already, and can be searched
             logger.warning(

@@ -110,7 +110,7 @@ def _mended(nodes: NodeIndex, report: CheckReport) -> CheckReport:
     nodes.replace(removed, [])
     if nodes.embedded:
         nodes.embedded.rebuild_words()
-    nodes.commit(nodes.manifest)
+    nodes.commit()
     if any(fault.kind == "graph" for fault in report.faults):
         nodes.store.compact()
     remaining = {fault.text for fault in _faults(nodes)}
@@ -217,7 +217,7 @@ def compact_index(path: str | Path) -> Compaction:
     folder = folder_at(path)
     with _opened(path) as nodes:
         bytes_before = _bytes_in(folder)
-        nodes.rewrite(nodes.manifest)
+        nodes.rewrite()
         return Compaction(str(path), bytes_before, _bytes_in(folder))
 
 
@@ -239,10 +239,10 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
         if purge:
-            nodes.rewrite(nodes.manifest, document_ids)
+            nodes.rewrite(document_ids)
         else:
             nodes.replace(document_ids, [])
-        nodes.commit(nodes.manifest)
+        nodes.commit()
 
 
 def _bytes_in(folder: Path) -> int:
