@@ -33,7 +33,7 @@ from llama_index.core import Document
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex import LLMPropositionizer, Passage, Propositionizer, PropositionNodeParser
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.models import RETRIEVERS, cached_model, resolve_embed_model
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key

@@ -46,7 +46,7 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.evaluation.datasets import read_dataset
 from llama_pack_densex.evaluation.models import CachedEmbedding
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.models import resolve_embed_model
 from llama_pack_densex.node_parsers.metadata import (
     GRANULARITY_KEY,

@@ -27,8 +27,9 @@ from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.index.folder import abandon, folder_at
 from llama_pack_densex.index.indexer import checked_documents
 from llama_pack_densex.index.manifest import REPLIES_FILE, InvalidIndexError, while_it_changes
+from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
-from llama_pack_densex.index.pack_index import Opened, PackIndex, open_store
+from llama_pack_densex.index.pack_index import PackIndex, open_nodes
 from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
@@ -193,9 +194,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
         try:
-            self._set_up(options, open_store(persist_dir, arguments), arguments)
+            self._set_up(options, open_nodes(persist_dir, arguments), arguments)
             self.refresh(documents, show_progress=show_progress)
-            if self._index.nodes.store.is_empty():
+            if self._index.store.is_empty():
                 raise ValueError("none of the documents has any text: there is nothing to search")
         except BaseException as error:
             if folder is not None:
@@ -229,9 +230,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             IndexCounts(documents=2, passages=2, propositions=3, ...)
         """
         checked = _checked(arguments)
-        # open_store comes first: it raises if there is no index, before anything else is built
+        # open_nodes comes first: it raises if there is no index, before anything else is built
         return while_it_changes(
-            folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, checked), checked)
+            folder_at(persist_dir), lambda: cls._over(open_nodes(persist_dir, checked), checked)
         )
 
     @classmethod
@@ -264,21 +265,21 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             2
         """
         checked = _checked({**arguments, "vector_store": vector_store})
-        return cls._over(open_store(None, checked), checked)
+        return cls._over(open_nodes(None, checked), checked)
 
     @classmethod
-    def _over(cls, opened: Opened, arguments: UserArguments) -> Self:
-        if not opened.state and opened.store.is_empty():
+    def _over(cls, opened: NodeIndex, arguments: UserArguments) -> Self:
+        if not opened.shared_state and opened.store.is_empty():
             raise InvalidIndexError(
                 f"there is no index in the {opened.store.name}: index documents first, with "
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here (and "
                 "the docstore, if the store keeps no text)"
             )
         pack = cls.__new__(cls)
-        pack._set_up(PackOptions.for_index(opened.manifest, arguments), opened, arguments)
+        pack._set_up(PackOptions.for_index(opened.current, arguments), opened, arguments)
         return pack
 
-    def _set_up(self, options: PackOptions, opened: Opened, arguments: UserArguments) -> None:
+    def _set_up(self, options: PackOptions, opened: NodeIndex, arguments: UserArguments) -> None:
         parser, proposition_source = wiring.make_node_parser(options, arguments)
         if opened.folder is not None:
             replies = opened.folder.path / REPLIES_FILE
@@ -292,7 +293,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._query_llm = query_llm
         self.node_parser = parser
         self._make_retriever = wiring.RetrieverMaker(
-            options, self._index.nodes, self._index.trust, arguments.get("reranker")
+            options, self._index, self._index.trust, arguments.get("reranker")
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
@@ -302,7 +303,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         )
         sources = (proposition_source, self._index.embedding_source, answering_source)
         self._choices = wiring.describe_choices(options.hybrid, *sources)
-        models = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
+        models = {"embed_model": self._index.embed_model, "query_llm": query_llm}
         # warn only about models that the user did not decline with "none"
         if any(model is None and arguments.get(name) is None for name, model in models.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
@@ -332,7 +333,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> len(results)
             2
         """
-        return wiring.make_vector_index(self._index.nodes, self.node_parser)
+        return wiring.make_vector_index(self._index, self.node_parser)
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
@@ -357,7 +358,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             "vector_index": self.vector_index,
             "node_parser": self.node_parser,
             "query_llm": self._query_llm,
-            "embed_model": self._index.nodes.embed_model,
+            "embed_model": self._index.embed_model,
         }
 
     def run(
@@ -665,7 +666,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
                 raise TypeError(
                     f"give the documents to delete, or their ids: a {type(target).__name__} is neither"
                 )
-        return self._index.delete(targets, purge)
+        return self._index.delete_documents(targets, purge)
 
     def compact(self) -> None:
         """Free the space of deleted and replaced nodes, and erase them from the files of the index.
@@ -694,7 +695,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.missing_links
             0
         """
-        return self._index.nodes.missing_links
+        return self._index.missing_links
 
     @property
     def ingestion(self) -> IngestionSummary | None:
@@ -729,7 +730,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> sorted(pack.documents())
             ['akashi.md', 'seikan.md']
         """
-        return self._index.nodes.documents()
+        return self._index.documents()
 
     def metadata_values(self) -> dict[str, list[Any]]:
         """Return what `filters` can match: the documents' metadata keys, each with its distinct values.
@@ -738,7 +739,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.metadata_values()
             {'topic': ['railways', 'roads']}
         """
-        return self._index.nodes.metadata_values()
+        return self._index.metadata_values()
 
     def counts(self) -> IndexCounts:
         """Count documents, passages, propositions and their statuses.
@@ -747,7 +748,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> print(pack.counts())
             2 documents, 2 passages, 3 propositions
         """
-        return self._index.nodes.counts()
+        return self._index.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
         """Return all nodes of the index, or those of one granularity, in the order of their documents.
@@ -762,7 +763,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             The Seikan Tunnel links Honshu and Hokkaido.
             It lies 240 metres below the sea.
         """
-        return self._index.all_nodes(granularity)
+        return self._index.nodes(granularity)
 
     def get_nodes(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes by their ids, in one batch.
@@ -778,7 +779,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> pack.get_nodes([proposition.index_id])[proposition.index_id].text
             'The Akashi Bridge opened in 1998.'
         """
-        return self._index.nodes.fetch(node_ids)
+        return self._index.fetch(node_ids)
 
     def records(
         self, granularity: str | None = None, document_ids: Sequence[str] | None = None
@@ -793,7 +794,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> sorted(record.text for record in pack.records("proposition", ["seikan.md"]))
             ['It lies 240 metres below the sea.', 'The Seikan Tunnel links Honshu and Hokkaido.']
         """
-        return self._index.nodes.records(granularity, document_ids)
+        return self._index.records(granularity, document_ids)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
         """Write the index to a folder; an interrupted write leaves the previous contents in place.

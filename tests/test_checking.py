@@ -17,10 +17,10 @@ from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.index import nearest
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.folder import IndexInUseError, writing_to
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.upkeep import check_index, compact_index
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.another_process import run_program
 from tests.index_folders import bytes_in, copy_index
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
@@ -449,7 +449,7 @@ def test_an_index_that_is_not_searched_by_words_any_more_is_whole(index: Path) -
 
 
 def test_what_is_read_without_a_pack_follows_where_another_compacts(index: Path) -> None:
-    _, nodes = IndexPlace.of(index).nodes()
+    nodes = IndexPlace.of(index).nodes()
     before = nodes.documents()
     load(index).delete("miso", purge=True)
     assert {record.document_id for record in nodes.records()} == before.keys() - {"miso"}

@@ -31,7 +31,7 @@ from llama_pack_densex import (
     RecordedPropositionizer,
     SentencePropositionizer,
 )
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.models import E5
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.conftest import DATA

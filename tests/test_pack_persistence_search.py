@@ -13,9 +13,9 @@ import llama_index.core
 import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.upkeep import check_index
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.searching import (
     ENGLISH,
     JAPANESE,

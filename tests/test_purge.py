@@ -21,8 +21,8 @@ from llama_pack_densex import (
     RecordedPropositionizer,
     SentencePropositionizer,
 )
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.folder import REPLIES_FILE
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.propositionizers.base import Propositionizer
 from tests.index_folders import files_in
 from tests.openai_server import OpenAIServer, Reply, asked_content

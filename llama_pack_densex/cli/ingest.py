@@ -72,7 +72,7 @@ def index_paths(options: IndexCommand) -> bool:
     # raises if the folder cannot be used, before anything is read or paid for
     index = IndexPlace.of(options.to)
     opened = index.read()
-    manifest = opened and opened[0]
+    manifest = opened.manifest if opened else None
     arguments = _pack_arguments(options, manifest)
     pack = None
     if manifest:
@@ -330,7 +330,7 @@ def plan_ingestion(
     options: Ingesting,
     propositionizer: Propositionizer,
     index: IndexPlace | None,
-    opened: tuple[Manifest, NodeIndex] | None,
+    opened: NodeIndex | None,
 ) -> Plan:
     """Plan an ingestion by `densex index`.
 
@@ -338,7 +338,7 @@ def plan_ingestion(
         options: The command's options.
         propositionizer: Makes the propositions.
         index: The place of the index; None if it is not known.
-        opened: The manifest and nodes of the index; None if there is no index yet.
+        opened: The nodes of the index; None if there is no index yet.
 
     Raises:
         ValueError: An option cannot be used.
@@ -347,8 +347,8 @@ def plan_ingestion(
     manifest = None
     records: Mapping[str, DocumentRecord] = {}
     if opened:
-        manifest, nodes = opened
-        records = nodes.documents()
+        manifest = opened.manifest
+        records = opened.documents()
     folder = index.folder if index else None
     if folder and (folder / REPLIES_FILE).exists():
         propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
@@ -396,7 +396,7 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
     propositionizer = _propositionizer_by_llm(options, asks)
     if asks and index and index.folder:  # keep the replies for densex index
         propositionizer = propositionizer.keeping_replies(index.folder / REPLIES_FILE)
-    if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
+    if index and opened and opened.manifest.propositionizer != propositionizer.fingerprint:
         warn(
             f"the propositions in {one_line(index.name)} were made in another way, so all documents count as "
             "new"

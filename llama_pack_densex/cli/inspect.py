@@ -46,7 +46,8 @@ def inspect_index(options: InspectCommand) -> None:
     as nodes with `status`, `reason`, `findings`, `propositions`, `sentences` and `questions`. `more` is the
     number of passages beyond the limit.
     """
-    manifest, nodes = options.index.nodes()
+    nodes = options.index.nodes()
+    manifest = nodes.manifest
     counts = nodes.counts()
     outline = _Outline(nodes, options.search)
     chosen = outline.choose(options)
@@ -64,7 +65,7 @@ def inspect_index(options: InspectCommand) -> None:
 
 def export_index(options: ExportCommand) -> None:
     """Print the passages and propositions of an index in the format that `RecordedPropositionizer` reads."""
-    outline = _Outline(options.index.nodes()[1])
+    outline = _Outline(options.index.nodes())
     for passage in outline.describe([passage.id for passage in outline.passages]):
         for kind in ("propositions", "questions"):
             passage[kind] = [unit["text"] for unit in passage[kind]]
@@ -274,7 +275,7 @@ def delete_documents(options: DeleteCommand) -> None:
     """
     index = options.index
     with waiting("Deleting"):
-        indexed = index.nodes()[1].documents()
+        indexed = index.nodes().documents()
         deleted = resolve_documents(options.documents, indexed)
         if index.folder:  # deletes without loading a model
             upkeep.delete_documents(index.folder, deleted, options.purge)

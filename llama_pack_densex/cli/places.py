@@ -22,7 +22,7 @@ from llama_pack_densex.cli.output import is_trusted, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder
-from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, is_index
+from llama_pack_densex.index.manifest import InvalidIndexError, is_index
 from llama_pack_densex.index.node_index import NodeIndex, about
 from llama_pack_densex.index.urls import MissingIndexError, is_store_url, open_url, redacted
 from llama_pack_densex.ingestion.report import left_out
@@ -79,8 +79,8 @@ class IndexPlace:
             raise ValueError(f"{self.name} is a store; check, compact and batch need a folder")
         return self.folder
 
-    def read(self) -> tuple[Manifest, NodeIndex] | None:
-        """Return the index's manifest and nodes without an embedding model; None if there is no index yet.
+    def read(self) -> NodeIndex | None:
+        """Return the nodes of the index, without an embedding model; None if there is no index yet.
 
         Raises:
             InvalidIndexError: The index is damaged.
@@ -88,9 +88,7 @@ class IndexPlace:
         if self.folder:
             if not is_index(self.folder):
                 return None
-            manifest = Manifest.read(self.folder)
-            folder = IndexFolder(self.folder)
-            return manifest, NodeIndex(folder.open(manifest), folder=folder, current=manifest)
+            return NodeIndex.open(IndexFolder(self.folder))
         try:
             store = adapter_for(open_url(self.url, None))
         except MissingIndexError:
@@ -98,10 +96,10 @@ class IndexPlace:
         stored = about(store)
         if not stored:
             return None
-        return stored, NodeIndex(store)
+        return NodeIndex(store, current=stored)
 
-    def nodes(self) -> tuple[Manifest, NodeIndex]:
-        """Return the manifest and nodes of an existing index.
+    def nodes(self) -> NodeIndex:
+        """Return the nodes of an existing index.
 
         Raises:
             InvalidIndexError: There is no index, or it is damaged.

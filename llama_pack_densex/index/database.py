@@ -168,6 +168,16 @@ class Database:
                 writer.execute("ROLLBACK")
             self._end_writing(writer)
 
+    def note(self, key: str) -> str:
+        """Return the note that the database stores about itself under a key; empty if there is none."""
+        with self.reading() as connection:
+            row = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def set_note(self, key: str, value: str) -> None:
+        """Store a note about the whole database under a key, with what is being written."""
+        _set_note(self.writing(), key, value)
+
     def copy_to(self, file: Path) -> None:
         """Write a copy of the current state, without traces of deleted rows.
 
@@ -178,7 +188,7 @@ class Database:
             connection.backup(copy)
             copy.execute("VACUUM")
             copy.execute("PRAGMA journal_mode = WAL")
-            _set_inode(copy, file)
+            _set_note(copy, _INODE, _inode_of(file))
 
     def vacuum(self) -> None:
         """Commit, then erase deleted rows from the file and free their space.
@@ -229,8 +239,7 @@ class Database:
         """Whether the file is a copy that was not made by `copy_to`, perhaps of a file being written to."""
         if self.file is None:
             return False
-        with self.reading() as connection:
-            return get_note(connection, _INODE) != self._inode_now()
+        return self.note(_INODE) != self._inode_now()
 
     @property
     def is_replaced(self) -> bool:
@@ -254,7 +263,7 @@ class Database:
         """Record that the file was checked, so that it no longer counts as a copy; a read-only file keeps
         counting as one."""
         if self.file is not None and _is_writable(self.file):
-            _set_inode(self.writing(), self.file)
+            self.set_note(_INODE, _inode_of(self.file))
             self.commit()
 
     def damage(self, finding: str) -> InvalidIndexError:
@@ -362,7 +371,7 @@ class Database:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN; {_ABOUT_SCHEMA} {schema} COMMIT;")
             if self.file is not None:
-                _set_inode(connection, self.file)
+                _set_note(connection, _INODE, _inode_of(self.file))
                 connection.close()
 
     @contextmanager
@@ -375,17 +384,6 @@ class Database:
 
 # connections of parent processes: closing them would release the parent's locks
 _inherited: list[list[Connection]] = []
-
-
-def get_note(connection: Connection, key: str) -> str:
-    """Return the note that the database stores about itself under a key; empty if there is none."""
-    row = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
-    return str(row[0]) if row else ""
-
-
-def set_note(connection: Connection, key: str, value: str) -> None:
-    """Store a note about the whole database under a key."""
-    connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
 def select_by_row(connection: Connection, select: str, rows: Iterable[int]) -> Cursor:
@@ -452,5 +450,5 @@ def _inode_of(file: Path) -> str:
     return str(file.stat().st_ino)
 
 
-def _set_inode(connection: Connection, file: Path) -> None:
-    set_note(connection, _INODE, _inode_of(file))
+def _set_note(connection: Connection, key: str, value: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))

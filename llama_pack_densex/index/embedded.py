@@ -1,32 +1,33 @@
 """The embedded store: an SQLite file with nodes, embeddings and tokens, and an HNSW graph over the
-embeddings."""
+embeddings; and the same store as LlamaIndex's own classes see it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from sqlite3 import Connection, DatabaseError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.constants import DATA_KEY
 from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.utils import iter_batch
-from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
 
 from llama_pack_densex.index import keywords, nearest, rows
 from llama_pack_densex.index.compression import compress, decompress
-from llama_pack_densex.index.database import (
-    Database,
-    get_note,
-    select_by_row,
-    select_by_text,
-    set_note,
-)
+from llama_pack_densex.index.database import Database, select_by_row, select_by_text
 from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import (
@@ -42,15 +43,12 @@ from llama_pack_densex.index.node_store import (
     check_question,
     granularity_of,
     kept_as_json,
+    look_further,
     same_dimension,
 )
 from llama_pack_densex.index.words import Words, words_in
 
-if TYPE_CHECKING:
-    from llama_pack_densex.index.node_index import NodeIndex
-    from llama_pack_densex.index.vector_store import EmbeddedVectorStore
-
-FILE = "nodes.db"
+NODES_FILE = "nodes.db"
 """The name of the database's file in an index's data folder."""
 
 T = TypeVar("T")
@@ -79,6 +77,10 @@ _RECORD = (
     "nodes.row, id, document_id, granularity, passage_id, text, status, section, document_hash, file, "
     "metadata, span_start, span_end, unverified"
 )
+_INSERT_CONTENT = (
+    "INSERT INTO contents VALUES (:row, :text, :section, :document_hash, :file, :metadata, :span_start, "
+    ":span_end, :unverified, :node)"
+)
 _RELATIONSHIPS = f"$.{DATA_KEY}.relationships"
 # extracted by SQLite, which parses a node's JSON in a third of the time
 _LINKS = (
@@ -99,8 +101,16 @@ _NONE = "none"
 _RECORDS_AT_ONCE = 500
 
 
+class Keeper(Protocol):
+    """The object through which LlamaIndex's own classes read and change the nodes."""
+
+    def reading(self, read: Callable[[], T]) -> T: ...
+
+    def changing(self) -> AbstractContextManager[None]: ...
+
+
 class EmbeddedNodes(NodeStore):
-    """Nodes in an SQLite database, with their embeddings and tokens.
+    """Nodes in an SQLite database, with their embeddings, if they have any, and their tokens.
 
     Other processes and threads see changes only when they are committed, and then all of them together.
 
@@ -108,19 +118,20 @@ class EmbeddedNodes(NodeStore):
         folder: The folder of the database's file; None for a database in memory.
 
     Attributes:
-        words: As in `NodeStore`; None continues with the tokenizer that made the existing tokens.
-        keeper: The object through which LlamaIndex's own classes read and change the nodes.
+        words: The tokenizer for nodes that are written; None continues with the one that made the existing
+            tokens.
+        vectors: The embeddings, and the graph over them.
+        keeper: These nodes themselves, or the index that keeps them in step with a folder.
     """
 
-    is_embedded = True
+    words: Words | None = None
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        self.keeper: EmbeddedNodes | NodeIndex = self
+        self.keeper: Keeper = self
         self.folder = folder
-        self.database = Database(folder and folder / FILE, _SCHEMA)
-        self._vectors = nearest.VectorTable(self.database, folder)
-        self._passing = {}
+        self.database = Database(folder and folder / NODES_FILE, _SCHEMA)
+        self.vectors = nearest.VectorTable(self.database, folder)
         if self.database.is_a_copy:
             # a file copied while it was written to may mix pages of several states: refuse it
             self.database.check()
@@ -128,17 +139,15 @@ class EmbeddedNodes(NodeStore):
             if finding:
                 raise self.database.damage(finding)
             self.database.accept_copy()
-        self._vectors.prepare()
+        self.vectors.prepare()
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not stored: no reference cycle
-        from llama_pack_densex.index.vector_store import EmbeddedVectorStore
-
         return EmbeddedVectorStore(self.folder, nodes=self)
 
     @property
     def dimension(self) -> int | None:
-        dimension = self._note(_DIMENSION)
+        dimension = self.database.note(_DIMENSION)
         if dimension in ("", _NONE):
             return None
         return int(dimension)
@@ -146,17 +155,12 @@ class EmbeddedNodes(NodeStore):
     @property
     def version(self) -> str:
         """The number of the last change, padded with zeros to twelve digits."""
-        return self._note(_VERSION).zfill(12)
+        return self.database.note(_VERSION).zfill(12)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         with self.database.reading():
             yield
-
-    def reading(self, read: Callable[[], T]) -> T:
-        """Call `read` with all of its reads from one state of the database."""
-        with self.snapshot():
-            return read()
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -174,7 +178,7 @@ class EmbeddedNodes(NodeStore):
             self.database.close()
             self.folder = folder
             self.database = opened.database
-            self._vectors = opened._vectors
+            self.vectors = opened.vectors
             self._passing = {}
 
     def commit(self) -> None:
@@ -183,14 +187,15 @@ class EmbeddedNodes(NodeStore):
     def roll_back(self) -> None:
         self.database.roll_back()
 
-    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes, node_ids: Ids = ()) -> None:
+        """Replace nodes as every store does, and delete those with the given ids."""
         distinct = {node.node_id: node for node in nodes}
         contents = [_content_of(node) for node in distinct.values()]
         records = [NodeRecord.of(node) for node in distinct.values()]
         with self._change() as connection:
             old_rows = [
                 *rows.rows_of_documents(connection, document_ids),
-                *rows.rows_with_ids(connection, distinct),
+                *rows.rows_with_ids(connection, [*distinct, *node_ids]),
             ]
             self._remove(connection, {row.row for row in old_rows})
             numbers = self._add(connection, records, contents)
@@ -201,13 +206,6 @@ class EmbeddedNodes(NodeStore):
             changed_documents.update(record.document_id for record in records)
             _update_documents(connection, changed_documents)
 
-    def delete_nodes(self, node_ids: Ids) -> None:
-        """Delete nodes by id."""
-        with self._change() as connection:
-            old_rows = rows.rows_with_ids(connection, node_ids)
-            self._remove(connection, {row.row for row in old_rows})
-            _update_documents(connection, {row.document_id for row in old_rows})
-
     @contextmanager
     def _change(self) -> Iterator[Connection]:
         """Make one change in a savepoint: if it fails half-way, nothing of it remains."""
@@ -215,7 +213,7 @@ class EmbeddedNodes(NodeStore):
         try:
             connection.execute("SAVEPOINT change")
             yield connection
-            set_note(connection, _VERSION, str(int(get_note(connection, _VERSION) or 0) + 1))
+            self.database.set_note(_VERSION, str(int(self.database.note(_VERSION) or 0) + 1))
             connection.execute("RELEASE change")
         except BaseException as error:
             if connection.in_transaction:  # a full disk may have ended the transaction
@@ -232,36 +230,27 @@ class EmbeddedNodes(NodeStore):
             return
         rows.remove_rows(connection, old)
         keywords.remove_words(connection, old)
-        self._vectors.remove(connection, old)
+        self.vectors.remove(connection, old)
         select_by_row(connection, "DELETE FROM contents WHERE row IN", old)
         if _is_empty(connection):
-            set_note(connection, _DIMENSION, "")
+            self.database.set_note(_DIMENSION, "")
 
     def _add(
         self, connection: Connection, records: Sequence[NodeRecord], contents: Sequence[bytes]
     ) -> list[int]:
         numbers = rows.add_rows(connection, records)
-        values = (
-            (
-                number,
-                record.text,
-                record.section,
-                record.document_hash,
-                record.file,
-                record.metadata,
-                *(record.span or (None, None)),
-                record.unverified,
-                content,
-            )
-            for number, record, content in zip(numbers, records, contents, strict=True)
-        )
-        connection.executemany(f"INSERT INTO contents VALUES ({', '.join('?' * 10)})", values)
+        values = []
+        for number, record, content in zip(numbers, records, contents, strict=True):
+            start, end = record.span or (None, None)
+            columns = {"row": number, "span_start": start, "span_end": end, "node": content}
+            values.append(vars(record) | columns)
+        connection.executemany(_INSERT_CONTENT, values)
         return numbers
 
     def _add_vectors(self, connection: Connection, numbers: Sequence[int], nodes: Nodes) -> None:
         searched_rows = []
         embeddings = []
-        dimensions = {get_note(connection, _DIMENSION)} - {""}
+        dimensions = {self.database.note(_DIMENSION)} - {""}
         for number, node in zip(numbers, nodes, strict=True):
             if granularity_of(node) == "section":
                 continue
@@ -271,42 +260,44 @@ class EmbeddedNodes(NodeStore):
         dimension = same_dimension(dimensions)
         if dimension is None:
             return
-        set_note(connection, _DIMENSION, dimension)
+        self.database.set_note(_DIMENSION, dimension)
         if dimension != _NONE:
-            self._vectors.add(connection, searched_rows, np.array(embeddings, np.float32))
+            self.vectors.add(connection, searched_rows, np.array(embeddings, np.float32))
 
     def _add_words(self, connection: Connection, records: dict[int, NodeRecord]) -> None:
         if not records:
             return
-        tokenizer = get_note(connection, _TOKENIZER)
+        tokenizer = self.tokenizer_note
         words = self.words or _own_words(tokenizer)
         if not _has_any(connection, f"SELECT 1 FROM nodes WHERE row < {min(records)}"):
             tokenizer = "" if words is None else words.note
-            set_note(connection, _TOKENIZER, tokenizer)
-            set_note(connection, _HAS_WORDLESS, "")
+            self.database.set_note(_TOKENIZER, tokenizer)
+            self.database.set_note(_HAS_WORDLESS, "")
         if words is None or words.note != tokenizer:
-            set_note(connection, _HAS_WORDLESS, "yes")
+            self.database.set_note(_HAS_WORDLESS, "yes")
         else:
             words.add(connection, records)
 
     @property
     def tokenizer_note(self) -> str:
-        return self._note(_TOKENIZER)
+        """The description of the tokenizer that made the nodes' tokens, as in `Words.note`; empty if there
+        are no tokens."""
+        return self.database.note(_TOKENIZER)
 
-    def words_database(self, words: Words) -> Database | None:
+    def has_words_of(self, words: Words) -> bool:
+        """Return whether the database has this tokenizer's tokens of all nodes."""
         with self.database.reading() as connection:
-            is_of_words = get_note(connection, _TOKENIZER) == words.note
-            if is_of_words and not get_note(connection, _HAS_WORDLESS):
-                return self.database
             if _is_empty(connection):
-                return self.database
-            return None
+                return True
+            return self.tokenizer_note == words.note and not self.database.note(_HAS_WORDLESS)
 
     def update_words(self) -> None:
-        if self.words is not None and self.words_database(self.words) is None:
+        """Tokenize all nodes again if some have no tokens, or tokens of another tokenizer than `words`."""
+        if self.words is not None and not self.has_words_of(self.words):
             self.rebuild_words()
 
     def rebuild_words(self) -> None:
+        """Tokenize all nodes again, unless their tokenizer is a user's function that was not passed here."""
         words = self.words or _own_words(self.tokenizer_note)
         if words is None:
             return
@@ -316,25 +307,25 @@ class EmbeddedNodes(NodeStore):
             for condition in ("passage_id != ''", "granularity = 'passage'"):
                 for page in iter_batch(self._records_by_row(condition), _RECORDS_AT_ONCE):
                     words.add(connection, dict(page))
-            set_note(connection, _TOKENIZER, words.note)
-            set_note(connection, _HAS_WORDLESS, "")
+            self.database.set_note(_TOKENIZER, words.note)
+            self.database.set_note(_HAS_WORDLESS, "")
 
     def maintain(self, midway: bool = False) -> bool:
-        return self._vectors.maintain(midway)
+        return self.vectors.maintain(midway)
 
     def clean(self, older_than: timedelta) -> None:
-        self._vectors.clean(older_than)
+        self.vectors.clean(older_than)
         self.database.empty_log()
 
     def compact(self) -> None:
         self.database.vacuum()
-        self._vectors.leave_no_trace()
+        self.vectors.leave_no_trace()
 
     def copy_to(self, folder: Path, version: str) -> None:
-        self.database.copy_to(folder / FILE)
-        self._vectors.copy_graph(folder)
+        self.database.copy_to(folder / NODES_FILE)
+        self.vectors.copy_graph(folder)
         copy = EmbeddedNodes(folder)
-        copy._vectors.leave_no_trace()  # builds the graph that could not be copied
+        copy.vectors.leave_no_trace()  # builds the graph that could not be copied
         copy.database.close()
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
@@ -392,7 +383,7 @@ class EmbeddedNodes(NodeStore):
                     "a vector query needs a query embedding, and a store whose nodes have embeddings"
                 )
             check_question(embedding, dimension)
-            return self._vectors.search(
+            return self.vectors.search(
                 connection, np.asarray(embedding, np.float32), limit, allowed
             )
 
@@ -471,6 +462,7 @@ class EmbeddedNodes(NodeStore):
             return iter(connection.execute(select).fetchall())
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
+        """Yield the ids of nodes whose embedding is missing, zero or not finite, and of their documents."""
         if self.dimension is None:
             return
         select = (
@@ -484,18 +476,16 @@ class EmbeddedNodes(NodeStore):
             if not np.isfinite(length) or not length:
                 yield node_id, document_id
 
-    def is_graph_damaged(self) -> bool:
-        return self._vectors.is_graph_damaged()
-
     def wrong_words(self) -> str:
+        """Return what is wrong with the nodes' tokens; empty if nothing is, or there are no tokens."""
         without_words = (
             "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
             "WHERE granularity = 'passage' AND words.row IS NULL"
         )
         with self.database.reading() as connection:
-            if not get_note(connection, _TOKENIZER):
+            if not self.tokenizer_note:
                 return ""
-            if _has_any(connection, without_words) or get_note(connection, _HAS_WORDLESS):
+            if _has_any(connection, without_words) or self.database.note(_HAS_WORDLESS):
                 return "passages have no words"
             return keywords.inconsistency(connection)
 
@@ -542,9 +532,6 @@ class EmbeddedNodes(NodeStore):
             if state == earlier.state:
                 return earlier
             later = connection.execute(select, (earlier.read_to,)).fetchall()
-            (count,) = connection.execute(
-                "SELECT count(*) FROM nodes WHERE granularity = 'passage'"
-            ).fetchone()
             passed = {
                 node_id: row
                 for row, node_id, metadata in later
@@ -559,18 +546,135 @@ class EmbeddedNodes(NodeStore):
             np.array([*passed.values(), *of_later], np.int64),
         )
         last_row = later[-1][0] if later else earlier.read_to
-        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, state, last_row)
+        return Passing(ids, rows=all_rows, database=self.database, state=state, read_to=last_row)
 
     def read_about(self) -> str | None:
-        return self._note(_MANIFEST) or None
+        return self.database.note(_MANIFEST) or None
 
     def write_about(self, text: str) -> None:
         if text != self.read_about():
-            set_note(self.database.writing(), _MANIFEST, text)
+            self.database.set_note(_MANIFEST, text)
 
-    def _note(self, key: str) -> str:
-        with self.database.reading() as connection:
-            return get_note(connection, key)
+
+class EmbeddedVectorStore(BasePydanticVectorStore):
+    """A vector store that keeps nodes, and their embeddings if they have any, in an SQLite database.
+
+    Writing a node replaces the node with the same id. Similarity is the cosine. A store whose nodes have no
+    embeddings holds only text and answers no queries.
+
+    Args:
+        folder: The folder of the database; None for a store that lives as long as this object.
+        nodes: The nodes to use, if they have been opened already.
+
+    Raises:
+        InvalidIndexError: A file is damaged.
+        ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in
+            dimension.
+
+    Example:
+        >>> from llama_index.core.schema import TextNode
+        >>> store = EmbeddedVectorStore()
+        >>> store.add([TextNode(id_="a", text="Tea is grown in Uji.", embedding=[1.0, 0.0])])
+        ['a']
+    """
+
+    stores_text: bool = True
+    folder: str | None = None
+
+    _nodes: EmbeddedNodes = PrivateAttr()
+
+    def __init__(
+        self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any
+    ) -> None:
+        path = None if folder is None else Path(folder)
+        super().__init__(**{"folder": path and str(path), **kwargs})
+        self._nodes = nodes or EmbeddedNodes(path)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "EmbeddedVectorStore"
+
+    @property
+    def client(self) -> Any:
+        """The database."""
+        return self._nodes.database
+
+    @property
+    def nodes(self) -> EmbeddedNodes:
+        """The nodes, for operations that LlamaIndex's interface lacks."""
+        return self._nodes
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Write nodes, replacing those with the same ids, in one transaction."""
+        if nodes:
+            with self._nodes.keeper.changing():
+                self._nodes.replace([], nodes)
+        return [node.node_id for node in nodes]
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Read nodes by id (in the order of the ids), by metadata or by both; an empty list of ids means no
+        nodes."""
+        return self._nodes.keeper.reading(lambda: self._read(node_ids, filters))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
+        with self._nodes.keeper.changing():
+            self._nodes.replace([ref_doc_id], [])
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,
+    ) -> None:
+        """Delete nodes by id, by metadata or by both; an empty list of ids deletes nothing."""
+        with self._nodes.keeper.changing():
+            if filters is not None:
+                node_ids = [node.node_id for node in self._read(node_ids, filters)]
+            self._nodes.replace([], [], node_ids or [])
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        with self._nodes.keeper.changing():
+            self._nodes.replace([], [], self._nodes.all_ids())
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the nodes nearest to an embedding by cosine; nodes that fail the filters are dropped, and
+        more are fetched in their place.
+
+        Raises:
+            ValueError: The query has another mode than "default", or its embedding is missing or has another
+                dimension than the stored ones.
+        """
+        if query.mode != VectorStoreQueryMode.DEFAULT:
+            raise ValueError(
+                f"EmbeddedVectorStore answers only queries of mode 'default', not {query.mode.value!r}"
+            )
+        return self._nodes.keeper.reading(lambda: self._search(query))
+
+    def _read(
+        self, node_ids: Sequence[str] | None, filters: MetadataFilters | None
+    ) -> list[BaseNode]:
+        if node_ids is None:
+            return [node for node in self._nodes.all_nodes() if matches(node.metadata, filters)]
+        nodes = self._nodes.fetch(node_ids).values()
+        return [node for node in nodes if matches(node.metadata, filters)]
+
+    def _search(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        candidates = self._nodes.rows_of(query.node_ids, query.doc_ids)
+
+        def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
+            hits = self._nodes.nearest_nodes(query.query_embedding, limit, candidates)
+            scores = {hit.id: hit.score for hit in hits}
+            nodes = self._read(list(scores), query.filters)
+            return [(node, scores[node.node_id]) for node in nodes], len(hits)
+
+        best = look_further(find, query.similarity_top_k, query.similarity_top_k)
+        nodes = [node for node, _ in best]
+        scores = [score for _, score in best]
+        return VectorStoreQueryResult(nodes, scores, [node.node_id for node in nodes])
 
 
 class _DocumentTable(KnownDocuments):

@@ -119,7 +119,7 @@ class Passing:
 
     Args:
         ids: The ids of these passages.
-        share: Their share of all passages, from 0 to 1.
+        share: Their share of all passages, from 0 to 1; not known in the embedded store.
         rows: In the embedded store, the rows of these passages and of their units, in ascending order.
         database: The database that holds these rows; None for other stores.
         state: The state of the store that the result is of.

@@ -20,8 +20,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.database import DISK_IS_FULL
-from llama_pack_densex.index.embedded import FILE as NODES_FILE
-from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.embedded import NODES_FILE, EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.index.manifest import (
     FILE,
     REPLIES_FILE,
@@ -30,7 +29,6 @@ from llama_pack_densex.index.manifest import (
     is_index,
 )
 from llama_pack_densex.index.node_store import NodeStore
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 LOCK_FILE = "writer.lock"
 WRITER_FILE = "writer.txt"

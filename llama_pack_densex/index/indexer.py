@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import get_args
 
@@ -39,11 +39,10 @@ class DocumentIndexer:
     """Writes documents into an index; one object serves one ingestion.
 
     Args:
-        index: The index that the nodes are written to.
+        index: The index that the nodes are written to; each batch of documents is committed.
         parser: The parser that makes nodes from documents.
         trust: Receives the passages, to measure whether the embedding model knows their languages.
         watch: Receives the outcome of each document.
-        after_write: Called after each batch of documents has been written.
     """
 
     def __init__(
@@ -52,13 +51,11 @@ class DocumentIndexer:
         parser: BasePropositionNodeParser,
         trust: TrustMeter,
         watch: Watch,
-        after_write: Callable[[], None],
     ) -> None:
         self._index = index
         self._parser = parser
         self._trust = trust
         self._watch = watch
-        self._after_write = after_write
         self._only_changed = False
         self._documents = index.store.known_documents()
         self._hash_of = parser.document_hasher()
@@ -247,7 +244,7 @@ class DocumentIndexer:
             replaced.add(document.id_)
         self._index.replace(replaced, nodes)
         self._documents.replace(replaced, nodes)
-        self._after_write()
+        self._index.commit(midway=True)
         passages = (node for node in nodes if granularity_of(node) == "passage")
         self._trust.add(map(NodeRecord.of, passages))
         return replaces_earlier

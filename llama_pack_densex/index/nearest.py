@@ -21,7 +21,7 @@ from sqlite3 import Connection
 
 import numpy as np
 
-from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
+from llama_pack_densex.index.database import Database, select_by_row
 from llama_pack_densex.index.graph import (
     Compared,
     Cosines,
@@ -190,7 +190,7 @@ class VectorTable:
         """Rebuild the graph if it is damaged or still contains embeddings of deleted rows."""
         note = self._noted()
         if note is not None and (note.removed or self.is_graph_damaged()):
-            set_note(self._database.writing(), _NOTE, "")
+            self._database.set_note(_NOTE, "")
             self._database.commit()
             with self._lock:
                 self._hold(None, None)
@@ -199,7 +199,7 @@ class VectorTable:
 
     def is_graph_damaged(self) -> bool:
         """Return whether the graph that the database names is missing, damaged or differs from the stored
-        embeddings; False if there is none yet."""
+        embeddings, so that `leave_no_trace` builds another; False if there is none yet."""
         with self._database.reading() as connection:
             note = self._noted()
             if note is None:
@@ -298,12 +298,11 @@ class VectorTable:
 
     def _noted(self) -> GraphNote | None:
         """Return the stored description of the graph, in the state that this thread reads or writes."""
-        with self._database.reading() as connection:
-            text = get_note(connection, _NOTE)
+        text = self._database.note(_NOTE)
         return GraphNote(**json.loads(text)) if text else None
 
     def _note_graph(self, note: GraphNote) -> None:
-        set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
+        self._database.set_note(_NOTE, json.dumps(asdict(note)))
 
     def _is_there(self, note: GraphNote) -> bool:
         if self._folder is None:

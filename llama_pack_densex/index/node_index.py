@@ -9,14 +9,16 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.utils import iter_batch
-from llama_index.core.vector_stores.types import VectorStoreQuery
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
 from llama_pack_densex.index.database import Database, ReplacedIndexError
 from llama_pack_densex.index.embedded import EmbeddedNodes
@@ -41,9 +43,7 @@ from llama_pack_densex.index.node_store import (
     nowhere,
     same_dimension,
 )
-from llama_pack_densex.index.sidecar import FILE as WORDS_FILE
-from llama_pack_densex.index.sidecar import WordsBeside
-from llama_pack_densex.index.words import Words
+from llama_pack_densex.index.words import WORDS_FILE, Words, WordsBeside
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.node_parsers.metadata import embedded_text
 from llama_pack_densex.text.terminal import plain_logger
@@ -79,7 +79,10 @@ class NodeIndex:
             object was created.
         beside: The words, if the store does not keep them itself.
         changed: Whether something was written that is not committed yet.
-        current: The manifest of the committed state.
+        embedded: The store, if it is the embedded one, which has transactions, keeps the words of its nodes
+            itself, and needs embeddings only for nodes that are searched; else None.
+        folder: The index folder; None if there is none.
+        current: The manifest of the committed state; None if there is none yet.
     """
 
     def __init__(
@@ -98,14 +101,62 @@ class NodeIndex:
         self.changed = False
         self.beside = WordsBeside(words)
         self._beside_of = ""  # the version of an embedded store without words that `beside` is for
-        self._folder = folder
+        self.folder = folder
         self._following = threading.Lock()
         # makes the writing threads wait for one another, as a folder's lock does for processes
         self._threads = threading.RLock()
-        if words is not None:
-            self.store.words = words
-        if folder is not None and isinstance(self.store, EmbeddedNodes):
-            self.store.keeper = self
+        self.embedded = self.store if isinstance(self.store, EmbeddedNodes) else None
+        if self.embedded and words:
+            self.embedded.words = words
+        if self.embedded and folder:
+            self.embedded.keeper = self
+
+    @staticmethod
+    def open(
+        folder: IndexFolder,
+        vector_store: BasePydanticVectorStore | None = None,
+        docstore: BaseDocumentStore | None = None,
+    ) -> NodeIndex:
+        """Open the index in a folder, in the state that its manifest names, without an embedding model.
+
+        Args:
+            folder: The folder.
+            vector_store: As for `IndexFolder.open`.
+            docstore: As for `IndexFolder.open`.
+
+        Raises:
+            InvalidIndexError: The folder is not an index, is damaged, or needs another vector store.
+        """
+        manifest = Manifest.read(folder.path)
+        store = folder.open(manifest, vector_store, docstore)
+        return NodeIndex(store, folder=folder, current=manifest)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of an index that has one."""
+        assert self.current is not None, "only an index that was committed has a manifest"
+        return self.current
+
+    @property
+    def where(self) -> str:
+        """A name for the index in messages."""
+        if self.folder is None:
+            return f"the {self.store.name}"
+        return str(self.folder.path)
+
+    @cached_property
+    def shared_state(self) -> str:
+        """The state on which folder and store agreed when the index was opened; empty if they differed, since
+        others may have written to the store or replaced it, or if there is no folder."""
+        if self.folder is None or self.current is None:
+            return ""
+        of_store = about(self.store)
+        state = self.store.version
+        if not state and of_store is not None:
+            state = of_store.version
+        if state != self.current.version:
+            return ""
+        return state
 
     def records(
         self, granularity: str | None = None, document_ids: Ids | None = None
@@ -157,29 +208,28 @@ class NodeIndex:
     def searched_by_words(self) -> Database:
         """Return the database with the words of the current nodes; only for an index with keyword search."""
         assert self.words is not None, "an index without words is not searched by words"
-        store = self.store
-        database = store.words_database(self.words)
-        if database is not None:
-            return database
-        if store.is_embedded and self._beside_of != store.version:
+        embedded = self.embedded
+        if embedded and embedded.has_words_of(self.words):
+            return embedded.database
+        if embedded and self._beside_of != embedded.version:
             logger.warning(
                 "The tokens in the index are another tokenizer's, or an earlier version's. Each start makes "
                 "them again in memory until the index is next changed, for example by pack.compact()."
             )
             self.beside.forget()
-            self._beside_of = store.version
-        return self.beside.now(store.records)
+            self._beside_of = embedded.version
+        return self.beside.now(self.store.records)
 
     def _settle_words(self) -> None:
         """Bring the words in step with the nodes, in the store or beside it.
 
         Words beside a store that has no folder are not touched: they are made in memory when first needed.
         """
-        if self.store.is_embedded:
-            self.store.update_words()
+        if self.embedded:
+            self.embedded.update_words()
             self.beside.forget()  # words that were made in memory meanwhile
-        elif self._folder is not None:
-            self.beside.settle(self._folder.data, self.store.records)
+        elif self.folder is not None:
+            self.beside.settle(self.folder.data, self.store.records)
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         """Read nodes in one batch; unknown ids are left out."""
@@ -213,9 +263,9 @@ class NodeIndex:
             find: Returns an answer, and the ids that the found units lead to but that are not in the store.
         """
         for _ in range(_MOST_ANSWERS):
-            state = None if self.store.is_embedded else self.store.state
+            state = None if self.embedded else self.store.state
             answer, missing = self.reading(find)
-            if not missing or self.store.is_embedded or state == self.store.state:
+            if not missing or self.embedded or state == self.store.state:
                 break
         if missing and not self.missing_links:
             logger.warning(
@@ -244,37 +294,34 @@ class NodeIndex:
         self.replace(distinct, [])
         return indexed
 
-    @contextmanager
-    def rewriting(self, description: Manifest) -> Iterator[None]:
-        """Change the nodes, commit, and erase what was deleted from the files of the index.
+    def rewrite(self, document_ids: Ids = ()) -> list[str]:
+        """Delete documents, commit, and erase what was deleted from the files of the index.
 
         In a folder, the embedded store is changed in a copy, which replaces it at the end; a failure before
         that changes nothing.
 
         Args:
-            description: What made the index, as for `commit`.
-        """
-        if self._folder is not None and self.store.is_embedded:
-            with self._in_a_copy(self._folder, description):
-                yield
-        else:
-            yield
-            self._rewrite_in_place(description)
+            document_ids: The documents to delete.
 
-    def _rewrite_in_place(self, description: Manifest) -> None:
+        Returns:
+            The ids of the deleted documents that the store had nodes of.
+        """
+        if self.folder is not None and self.embedded:
+            return self._rewrite_as_copy(self.folder, document_ids)
+        deleted = self.delete(document_ids)
         self.beside.forget()  # others, such as a pipeline, may have written to the store unnoticed
         self._settle_words()
         with self._change():
             self.store.compact()
             self.beside.compact()
-        self.commit(description)
+        self.commit()
         self.store.clean(timedelta(0))
-        if self._folder is not None and self.words is None:
-            for file in self._folder.data.glob(f"{WORDS_FILE}*"):  # nobody keeps them in step
+        if self.folder is not None and self.words is None:
+            for file in self.folder.data.glob(f"{WORDS_FILE}*"):  # nobody keeps them in step
                 file.unlink()
+        return deleted
 
-    @contextmanager
-    def _in_a_copy(self, folder: IndexFolder, description: Manifest) -> Iterator[None]:
+    def _rewrite_as_copy(self, folder: IndexFolder, document_ids: Ids) -> list[str]:
         store = self.store
         store.commit()
         old_data = folder.data
@@ -282,25 +329,44 @@ class NodeIndex:
         try:
             store.copy_to(copied_data, "")
             store.reload(copied_data, "")
-            yield
+            deleted = self.delete(document_ids)
             store.compact()
-            self.changed = True
-            self.commit(description)
+            self.commit()
         except BaseException:
             store.roll_back()
             folder.data = old_data
             store.reload(old_data, "")
             shutil.rmtree(copied_data, ignore_errors=True)
             raise
+        return deleted
+
+    def copy_to(self, folder: IndexFolder) -> None:
+        """Write a copy of the index to another folder."""
+        store = self.store
+        with writing_to(folder.path):
+            data = folder.create()
+
+            def copy_store() -> str:
+                version = store.version or _new_name()
+                store.copy_to(data, version)
+                return version
+
+            version = self.reading(copy_store)
+            manifest = replace(self.describe(), data=data.name, version=version)
+            if not self.embedded:
+                store.write_about(manifest.as_text())
+                self.beside.copy_to(data, version, store.records)
+            manifest.write(folder.path)
+            folder.clean(manifest)
 
     def reading(self, read: Callable[[], T]) -> T:
         """Call `read` with all of its reads from one state; if the opened index has been replaced, from the
         one in its place."""
-        folder = self._folder
+        folder = self.folder
         if folder is None or not is_index(folder.path):  # an index in memory cannot be replaced
-            return self._read(read)
+            return self.store.reading(read)
         try:
-            return self._read(read)
+            return self.store.reading(read)
         except ReplacedIndexError:
             pass
         except InvalidIndexError:
@@ -309,13 +375,9 @@ class NodeIndex:
 
         def read_current() -> T:
             self._follow(folder)
-            return self._read(read)
+            return self.store.reading(read)
 
         return while_it_changes(folder.path, read_current)
-
-    def _read(self, read: Callable[[], T]) -> T:
-        with self.store.snapshot():
-            return read()
 
     def _follow(self, folder: IndexFolder) -> None:
         """Switch to the current state of the index in the folder, even if its data was replaced by `compact`,
@@ -331,7 +393,7 @@ class NodeIndex:
             else:
                 self._check_same(folder, manifest)
             # another folder with the same content may have taken the place of the embedded store's
-            if manifest != self.current or self.store.is_embedded:
+            if manifest != self.current or self.embedded:
                 self.store.reload(folder.data, manifest.version)
                 self.beside.reopen(folder.data, manifest.version)
                 self.current = manifest
@@ -347,9 +409,9 @@ class NodeIndex:
         """
         with ExitStack() as stack:
             stack.enter_context(self._threads)
-            if self._folder is not None:
-                stack.enter_context(writing_to(self._folder.path))
-                self._catch_up(self._folder)
+            if self.folder is not None:
+                stack.enter_context(writing_to(self.folder.path))
+                self._catch_up(self.folder)
             self._find_unfinished_change()
             try:
                 self._settle_words()
@@ -367,7 +429,7 @@ class NodeIndex:
 
     def _find_unfinished_change(self) -> None:
         """Note whether a writer was stopped, or somebody else wrote: the words may lack some of it."""
-        if self.current is None or self.store.is_embedded:
+        if self.current is None or self.embedded:
             return
         of_store = about(self.store)
         if of_store is None or of_store.version != self.current.version:
@@ -380,36 +442,40 @@ class NodeIndex:
         with self.writing():
             yield
             if self.current is not None:
-                self.commit(self.current)
+                self.commit(description=self.current)
 
-    def commit(self, description: Manifest, midway: bool = False) -> None:
+    def describe(self) -> Manifest:
+        """Return a manifest that says what made the index; its `data` and `version` mean nothing."""
+        return self.manifest
+
+    def commit(self, midway: bool = False, description: Manifest | None = None) -> None:
         """Make the store's content the committed state of the index; an empty store makes no index.
 
         Args:
-            description: What made the index; its `data` and `version` are ignored.
             midway: Whether more is about to be written. If so, the manifest is not written for an index
                 without a folder, nor again for a store without transactions.
+            description: What made the index; None means what `describe` returns.
         """
-        folder = self._folder
+        folder = self.folder
         store = self.store
-        is_waiting = midway and (folder is None or not (store.is_embedded or self.current is None))
+        is_waiting = midway and (folder is None or not (self.embedded or self.current is None))
         is_nothing = self.current is None and store.is_empty()
         if is_waiting or is_nothing:
             store.commit()
         else:
-            manifest = self._write(description)
+            manifest = self._write(description or self.describe())
             if folder is not None and not midway:
                 store.clean(OLD_VERSIONS)
                 folder.clean(manifest)
         store.maintain(midway)
 
     def _write(self, description: Manifest) -> Manifest:
-        folder = self._folder
+        folder = self.folder
         store = self.store
         data = folder.data.name if folder is not None else ""
         manifest = replace(description, data=data, version="")
-        version = new_name()
-        if store.is_embedded:
+        version = _new_name()
+        if self.embedded:
             store.write_about(manifest.as_text())
             store.commit()
             version = store.version
@@ -417,7 +483,7 @@ class NodeIndex:
             version = self.current.version
         manifest = replace(manifest, version=version)
         if manifest != self.current:
-            if not store.is_embedded:
+            if not self.embedded:
                 store.write_about(manifest.as_text())
             if folder is not None:
                 store.persist(folder.data, version)
@@ -440,9 +506,9 @@ class NodeIndex:
 
         Outside the embedded store, both are first marked as changed, so that the next writer compares them.
         """
-        if not self.changed and not self.store.is_embedded and self.current is not None:
+        if not self.changed and not self.embedded and self.current is not None:
             self.beside.begin()
-            self.store.write_about(replace(self.current, version=new_name()).as_text())
+            self.store.write_about(replace(self.current, version=_new_name()).as_text())
         try:
             yield
         except BaseException:
@@ -458,12 +524,15 @@ class NodeIndex:
             ValueError: An embedding is not finite, or its dimension differs from that of the others.
         """
         if self.embed_model is not None:
-            self._embed_missing(self.embed_model, nodes)
-        embedded = [node for node in nodes if node.embedding is not None]
-        for node in embedded:
+            missing = [node for node in nodes if node.embedding is None]
+            searched = [node for node in missing if granularity_of(node) != "section"]
+            for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
+                self._embed_batch(self.embed_model, batch)
+        with_embedding = [node for node in nodes if node.embedding is not None]
+        for node in with_embedding:
             _check_finite(node)
-        if embedded and not self.store.is_embedded:
-            self._embed_sections(nodes, embedded)
+        if with_embedding and not self.embedded:
+            self._embed_sections(nodes, with_embedding)
 
     def _embed_sections(self, nodes: Nodes, embedded: Nodes) -> None:
         """Give sections, which are never searched, a dummy embedding: other stores need one for each node."""
@@ -475,12 +544,6 @@ class NodeIndex:
             if node.embedding is None:
                 node.embedding = nowhere(dimension)
 
-    def _embed_missing(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
-        missing = [node for node in nodes if node.embedding is None]
-        searched = [node for node in missing if granularity_of(node) != "section"]
-        for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
-            self._embed_batch(embed_model, batch)
-
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
         embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])
         if len(embeddings) != len(nodes):  # no embedding can be assigned to its text with certainty
@@ -488,7 +551,7 @@ class NodeIndex:
                 f"the embedding model returned {len(embeddings)} embeddings for {len(nodes)} texts"
             )
         for node, embedding in zip(nodes, embeddings, strict=True):
-            if self.store.is_embedded:
+            if self.embedded:
                 # pydantic would convert the array to a list, and a long document's embeddings as Python
                 # floats are most of the memory
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
@@ -516,6 +579,6 @@ def about(store: NodeStore) -> Manifest | None:
     return Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
 
 
-def new_name() -> str:
+def _new_name() -> str:
     """Return a new name for the state of a store that does not name its states itself."""
     return uuid.uuid4().hex

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -40,10 +40,6 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.values import kept_metadata
 
-if TYPE_CHECKING:
-    from llama_pack_densex.index.database import Database
-    from llama_pack_densex.index.words import Words
-
 Span = tuple[int, int]
 Ids = Collection[str]
 """Ids of nodes, passages or documents."""
@@ -61,13 +57,7 @@ class NodeStore(ABC):
     Attributes:
         vector_store: The store as LlamaIndex's own classes see it.
         docstore: The docstore that keeps the nodes beside it; None if the vector store alone is enough.
-        is_embedded: Whether it is this package's own store. That one has transactions, keeps the tokens of
-            its nodes itself, and needs embeddings only for nodes that are searched.
-        words: The tokenizer for nodes that are written, if the store keeps tokens itself.
     """
-
-    is_embedded: bool = False
-    words: Words | None = None
 
     vector_store: BasePydanticVectorStore
     docstore: BaseDocumentStore | None = None
@@ -91,6 +81,11 @@ class NodeStore(ABC):
         """Read from one state throughout, if the store can."""
         yield
 
+    def reading(self, read: Callable[[], T]) -> T:
+        """Call `read` with all of its reads from one state, if the store can."""
+        with self.snapshot():
+            return read()
+
     def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Read the current files in a folder, whoever wrote them; for stores that keep files there."""
 
@@ -99,37 +94,6 @@ class NodeStore(ABC):
 
     def roll_back(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Discard the changes since the last commit; for stores that have transactions."""
-
-    @property
-    def tokenizer_note(self) -> str:
-        """The description of the tokenizer that made the nodes' tokens, as in `Words.note`; empty if the
-        store has no tokens."""
-        return ""
-
-    def words_database(self, words: Words) -> Database | None:
-        """Return the database for keyword search with this tokenizer; None unless the store has its tokens
-        of all nodes."""
-        return None
-
-    def update_words(self) -> None:  # noqa: B027  # most stores have none
-        """Tokenize all nodes again if some have no tokens, or tokens of another tokenizer than `words`."""
-
-    def rebuild_words(self) -> None:  # noqa: B027  # most stores have none
-        """Tokenize all nodes again, unless their tokenizer is a user's function that was not passed here."""
-
-    def wrong_words(self) -> str:
-        """Return what is wrong with the nodes' tokens; empty if nothing is, or the store has no tokens."""
-        return ""
-
-    def bad_vectors(self) -> Iterator[tuple[str, str]]:
-        """Return the ids of nodes whose embedding is missing, zero or not finite, with their documents' ids;
-        nothing if the store does not say."""
-        return iter(())
-
-    def is_graph_damaged(self) -> bool:
-        """Return whether the graph over the embeddings is damaged or differs from them; `compact` rebuilds
-        it."""
-        return False
 
     def maintain(self, midway: bool = False) -> bool:
         """Do the maintenance that keeps searches fast, if it is due; return whether it was done.

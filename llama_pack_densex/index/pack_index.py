@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
@@ -12,14 +12,12 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.index.adapters import adapter_for
-from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
+from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder, folder_at
 from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
 from llama_pack_densex.index.manifest import Manifest, Measured, is_index
-from llama_pack_densex.index.node_index import NodeIndex, about, new_name
-from llama_pack_densex.index.node_store import NodeStore
-from llama_pack_densex.index.sidecar import note_of
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
-from llama_pack_densex.index.words import Words, words_in
+from llama_pack_densex.index.node_index import NodeIndex, about
+from llama_pack_densex.index.words import Words, note_of, words_in
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
 from llama_pack_densex.llm.endpoint import embed_texts
@@ -36,32 +34,10 @@ from llama_pack_densex.wiring import UserArguments, embed_model_for
 logger = plain_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Opened:
-    """An opened store, with its folder and manifest.
+def open_nodes(persist_dir: str | Path | None, arguments: UserArguments) -> NodeIndex:
+    """Open the nodes of a pack, or create a new store for them; without an embedding model.
 
-    Args:
-        store: The store of the nodes.
-        folder: The index folder, which also holds the nodes of an embedded store; None if there is none.
-        manifest: The index's manifest; None if there is no index yet, or the store keeps no manifest.
-        state: The state on which folder and store agree; empty if they differ, or it is not known.
-    """
-
-    store: NodeStore
-    folder: IndexFolder | None
-    manifest: Manifest | None
-    state: str
-
-    @property
-    def where(self) -> str:
-        """A name for the index in messages."""
-        if self.folder is None:
-            return f"the {self.store.name}"
-        return str(self.folder.path)
-
-
-def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Opened:
-    """Open the store of a pack, or create a new one.
+    The manifest of what is opened may be one that the user's vector store keeps of an index elsewhere.
 
     Args:
         persist_dir: The pack's folder; None if it has none.
@@ -81,39 +57,24 @@ def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Open
                 "persist_dir already keeps the nodes in a store of this kind: leave vector_store out"
             )
         if is_index(folder.path):
-            manifest = Manifest.read(folder.path)
-            store = folder.open(manifest, vector_store, docstore)
-            return Opened(store, folder, manifest, _shared_state(store, manifest))
+            return NodeIndex.open(folder, vector_store, docstore)
         data = folder.create()
         if vector_store is None:
             vector_store = EmbeddedVectorStore(data)
     store = adapter_for(vector_store, docstore)
-    return Opened(store, folder, about(store), "")
+    return NodeIndex(store, folder=folder, current=about(store))
 
 
-def _shared_state(store: NodeStore, manifest: Manifest) -> str:
-    """Return the state that a folder's manifest and its store name; empty if they name different ones, since
-    others may have written to the store or replaced it."""
-    current = about(store)
-    state = store.version
-    if not state and current is not None:
-        state = current.version
-    if state != manifest.version:
-        return ""
-    return state
-
-
-class PackIndex:
-    """The nodes of a pack, and the folder that holds them.
+class PackIndex(NodeIndex):
+    """The index of a pack, which also makes the nodes of documents, and knows what made them.
 
     Args:
         options: The pack's settings.
         arguments: The components that the user passed.
         parser: The parser that makes nodes from documents.
-        opened: The opened store of the nodes.
+        opened: The opened nodes.
 
     Attributes:
-        nodes: The index over the store.
         trust: What was measured of the embedding model, by language.
         embedding_source: A phrase that says where the embedding model comes from.
         ingestion: The summary of the last ingestion; None before the first one.
@@ -130,33 +91,38 @@ class PackIndex:
         options: PackOptions,
         arguments: UserArguments,
         parser: BasePropositionNodeParser,
-        opened: Opened,
+        opened: NodeIndex,
     ) -> None:
         self._options = options
         self._parser = parser
-        self._folder = opened.folder
-        is_embedded = opened.store.is_embedded
-        if options.hybrid == "store" and (is_embedded or arguments.get("vector_store") is None):
+        folder = opened.folder
+        manifest = opened.current
+        if options.hybrid == "store" and (opened.embedded or arguments.get("vector_store") is None):
             raise ValueError(
                 'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
             )
         embed_model, self.embedding_source = embed_model_for(
-            opened.manifest, arguments.get("embed_model"), opened.where
+            manifest, arguments.get("embed_model"), opened.where
         )
-        if embed_model is None and not is_embedded:
+        if embed_model is None and not opened.embedded:
             raise ValueError(
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
                 "leave vector_store out to search by keywords alone"
             )
         self._embed_model = embed_model_identity(embed_model)
-        self._embed_spec = _embed_spec(arguments.get("embed_model"), opened.manifest)
+        self._embed_spec = _embed_spec(arguments.get("embed_model"), manifest)
         words = _words_for(options, arguments, opened, embed_model)
-        self.nodes = _node_index(opened, embed_model, words)
+        committed = manifest
+        if folder is not None and not is_index(folder.path):
+            committed = None
+        super().__init__(opened.store, embed_model, words, folder, committed)
+        if folder is not None:
+            self.beside.reopen(folder.data, opened.shared_state)
         languages: tuple[Measured, ...] = ()
         self._made_by = ""
-        if opened.manifest is not None:
-            languages = opened.manifest.languages
-            self._made_by = opened.manifest.propositionizer
+        if manifest is not None:
+            languages = manifest.languages
+            self._made_by = manifest.propositionizer
         self._trust = TrustMeter(LanguageTrust(*measured) for measured in languages)
         self.trust = self._trust.known
         makers = ("proposition_llm", "propositionizer", "node_parser")
@@ -195,12 +161,12 @@ class PackIndex:
                 "(proposition_llm= or propositionizer=), or pass the default one explicitly to use it for "
                 "changed documents"
             )
-        with self.nodes.writing():
+        with self.writing():
             previous_maker = self._made_by
             self._made_by = self._parser.propositionizer.fingerprint
             report = None
-            if self._folder is not None:
-                report = self._folder.path / REPORT_FILE
+            if self.folder is not None:
+                report = self.folder.path / REPORT_FILE
             watch = Watch(
                 self._parser.propositionizer,
                 report,
@@ -211,19 +177,18 @@ class PackIndex:
             try:
                 with watch:
                     indexer = DocumentIndexer(
-                        self.nodes,
+                        self,
                         self._parser,
                         self._trust,
                         watch,
-                        lambda: self._commit(midway=True),
                     )
                     indexed = indexer.ingest(documents, only_changed)
-                    for document_id in self.nodes.delete(gone):
+                    for document_id in self.delete(gone):
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()
             except BaseException as error:
-                if self.nodes.current is not None:  # something was written
-                    self._commit()
+                if self.current is not None:  # something was written
+                    self.commit()
                 if isinstance(error, PropositionizerError):
                     error.ingestion = watch.summary
                 raise
@@ -231,22 +196,21 @@ class PackIndex:
                 self.ingestion = watch.summary
                 self.failed = watch.outcomes_failed
             self._measure_languages()
-            self._commit()
+            self.commit()
             return indexed
 
-    def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
+    def delete_documents(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
         """Delete documents, and return how many of them were indexed; see `DenseXRetrievalPack.delete`."""
-        with self.nodes.writing():
+        with self.writing():
             document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
             # before the deletion, because the index says what to purge: after a stop, it can be repeated
             if purge:
-                texts = self.nodes.passage_texts(document_ids)
+                texts = self.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
-                with self.nodes.rewriting(self._about()):
-                    deleted = self.nodes.delete(document_ids)
+                deleted = self.rewrite(document_ids)
             else:
-                deleted = self.nodes.delete(document_ids)
-            self._commit()
+                deleted = self.delete(document_ids)
+            self.commit()
         return len(deleted)
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
@@ -260,14 +224,12 @@ class PackIndex:
 
     def compact(self) -> None:
         """Free unused space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
-        with self.nodes.writing(), self.nodes.rewriting(self._about()):
-            pass
+        with self.writing():
+            self.rewrite()
 
-    def all_nodes(self, granularity: str | None) -> list[BaseNode]:
+    def nodes(self, granularity: str | None) -> list[BaseNode]:
         """Return all nodes, or those of one granularity, in reading order, document by document."""
-        return self.nodes.reading(
-            lambda: sorted(self.nodes.all_nodes(granularity), key=reading_order)
-        )
+        return self.reading(lambda: sorted(self.all_nodes(granularity), key=reading_order))
 
     def persist(self, persist_dir: str | Path | None) -> None:
         """Write the index to a folder; None means its own folder.
@@ -276,49 +238,29 @@ class PackIndex:
             ValueError: No folder was given, and the index has none.
             InvalidIndexError: The path is a file, or a folder that holds something other than an index.
         """
+        folder = self.folder
         if persist_dir is not None:
             path = folder_at(persist_dir)
-        elif self._folder is not None:
-            path = self._folder.path
+        elif folder is not None:
+            path = folder.path
         else:
             raise ValueError(
                 "this pack was made without persist_dir: pass a folder, persist(persist_dir=...)"
             )
-        if self._folder is None or path.resolve() != self._folder.path.resolve():
-            self._copy_to(IndexFolder(path))
+        if folder is None or path.resolve() != folder.path.resolve():
+            self.copy_to(IndexFolder(path))
             return
-        with self.nodes.writing():
-            self._commit()
+        with self.writing():
+            self.commit()
 
-    def _copy_to(self, folder: IndexFolder) -> None:
-        with writing_to(folder.path):
-            data = folder.create()
-            store = self.nodes.store
-            version = self.nodes.reading(lambda: self._copy_store(data))
-            manifest = replace(self._about(), data=data.name, version=version)
-            if not store.is_embedded:
-                store.write_about(manifest.as_text())
-                self.nodes.beside.copy_to(data, version, store.records)
-            manifest.write(folder.path)
-            folder.clean(manifest)
-
-    def _copy_store(self, data: Path) -> str:
-        """Copy the nodes into a folder, and return the name of their state."""
-        version = self.nodes.store.version or new_name()
-        self.nodes.store.copy_to(data, version)
-        return version
-
-    def _commit(self, midway: bool = False) -> None:
-        self.nodes.commit(self._about(), midway)
-
-    def _about(self) -> Manifest:
+    def describe(self) -> Manifest:
         return Manifest(
             data="",
             version="",
             embed_model=self._embed_model,
             embed_spec=self._embed_spec,
             propositionizer=self._made_by or self._parser.propositionizer.fingerprint,
-            vector_store=self.nodes.store.name,
+            vector_store=self.store.name,
             languages=tuple(astuple(trust) for trust in list(self.trust.values())),
             **{name: getattr(self._options, name) for name in OF_THE_INDEX},
         )
@@ -332,20 +274,20 @@ class PackIndex:
         if self._made_by:
             return self._made_by != fingerprint
         # an ingestion pipeline may have written the nodes, which leaves no manifest
-        passages = self.nodes.records("passage")
+        passages = self.records("passage")
         hashes = filter(None, (passage.document_hash for passage in passages))
         return not all(is_made_by(document_hash, fingerprint) for document_hash in hashes)
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows the languages of the passages, and warn if it may not."""
-        model = self.nodes.embed_model
+        model = self.embed_model
         options = self._options
         if model is None:
             self._trust.count()
             return
         try:
             strangers = self._trust.measure(
-                partial(embed_texts, model), lambda: self.nodes.records("passage")
+                partial(embed_texts, model), lambda: self.records("passage")
             )
         except Exception as error:  # the documents are in the index already, and can be searched
             logger.warning(
@@ -365,18 +307,6 @@ class PackIndex:
                 )  # fmt: skip
 
 
-def _node_index(
-    opened: Opened, embed_model: BaseEmbedding | None, words: Words | None
-) -> NodeIndex:
-    folder = opened.folder
-    if folder is None:
-        return NodeIndex(opened.store, embed_model, words, current=opened.manifest)
-    current = opened.manifest if is_index(folder.path) else None
-    nodes = NodeIndex(opened.store, embed_model, words, folder, current)
-    nodes.beside.reopen(folder.data, opened.state)
-    return nodes
-
-
 def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | None) -> str:
     """Return the string that names the embedding model: the one given, or the one in the manifest."""
     if isinstance(embed_model, str):
@@ -389,7 +319,7 @@ def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | No
 def _words_for(
     options: PackOptions,
     arguments: UserArguments,
-    opened: Opened,
+    opened: NodeIndex,
     embed_model: BaseEmbedding | None,
 ) -> Words | None:
     """Return the tokenizer of an index; None for an index without keyword search.
@@ -405,9 +335,11 @@ def _words_for(
         return tokenizer
     if tokenizer is not None:
         return Words.by(tokenizer)
-    note = opened.store.tokenizer_note
-    if opened.folder is not None:
-        note = note or note_of(opened.folder.data)
+    note = ""
+    if opened.embedded:
+        note = opened.embedded.tokenizer_note
+    elif opened.folder:
+        note = note_of(opened.folder.data)
     words = words_in(note)
     if isinstance(words, str):
         raise ValueError(

@@ -25,6 +25,10 @@ CREATE INDEX IF NOT EXISTS passages ON nodes (row) WHERE granularity = 'passage'
 """
 
 _COLUMNS = "row, id, document_id, granularity, passage_id, status"
+_INSERT = (
+    "INSERT INTO nodes (id, document_id, granularity, passage_id, status) "
+    "VALUES (:id, :document_id, :granularity, :passage_id, :status)"
+)
 
 
 class NodeRow(NamedTuple):
@@ -49,18 +53,8 @@ class NodeRow(NamedTuple):
 
 def add_rows(connection: Connection, records: Iterable[NodeRecord]) -> list[int]:
     """Add rows for nodes whose ids have none yet, and return their numbers."""
-    insert = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
-    numbers = []
-    for record in records:
-        values = (
-            record.id,
-            record.document_id,
-            record.granularity,
-            record.passage_id,
-            record.status,
-        )
-        numbers.append(int(connection.execute(insert, values).lastrowid or 0))
-    return numbers
+    inserted = (connection.execute(_INSERT, vars(record)) for record in records)
+    return [int(cursor.lastrowid or 0) for cursor in inserted]
 
 
 def remove_rows(connection: Connection, rows: Iterable[int]) -> None:

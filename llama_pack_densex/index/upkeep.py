@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llama_index.core.schema import BaseNode
 
+from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.folder import IndexFolder, folder_at
 from llama_pack_densex.index.manifest import (
     REPLIES_FILE,
@@ -85,10 +86,11 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     """
 
     def check() -> CheckReport:
-        with _opened(path, to_write=repair) as (nodes, manifest):
-            report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, manifest)))
+        with _opened(path, to_write=repair) as nodes:
+            manifest = nodes.manifest
+            report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes)))
             if repair and report.faults:
-                return _mended(nodes, manifest, report)
+                return _mended(nodes, report)
         if report.faults and Manifest.read(folder_at(path)) != manifest:
             raise InvalidIndexError(f"{path} was changed while it was being checked")
         return report
@@ -97,44 +99,46 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
 
 
 @contextmanager
-def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex, Manifest]]:
-    folder = IndexFolder(folder_at(path))
-    manifest = Manifest.read(folder.path)
-    nodes = NodeIndex(folder.open(manifest), folder=folder, current=manifest)
-    with ExitStack() as stack:
-        if to_write:
-            stack.enter_context(nodes.writing())
-        yield nodes, nodes.current or manifest
+def _opened(path: str | Path, to_write: bool = True) -> Iterator[NodeIndex]:
+    nodes = NodeIndex.open(IndexFolder(folder_at(path)))
+    with nodes.writing() if to_write else nullcontext():
+        yield nodes
 
 
-def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckReport:
+def _mended(nodes: NodeIndex, report: CheckReport) -> CheckReport:
     removed = sorted(set().union(*(fault.documents for fault in report.faults)))
     nodes.replace(removed, [])
-    nodes.store.rebuild_words()
-    nodes.commit(manifest)
+    if nodes.embedded:
+        nodes.embedded.rebuild_words()
+    nodes.commit()
     if any(fault.kind == "graph" for fault in report.faults):
         nodes.store.compact()
-    remaining = {fault.text for fault in _faults(nodes, manifest)}
+    remaining = {fault.text for fault in _faults(nodes)}
     faults = tuple(replace(fault, mended=fault.text not in remaining) for fault in report.faults)
     return CheckReport(report.folder, nodes.store.counts(), faults, tuple(removed))
 
 
-def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
+def _faults(nodes: NodeIndex) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
-    documents = dict(nodes.store.bad_vectors())
+    if nodes.embedded:
+        yield from _wrong_tables(nodes.embedded, nodes.manifest)
+
+
+def _wrong_tables(store: EmbeddedNodes, manifest: Manifest) -> Iterator[Fault]:
+    """Check the embeddings, their graph and the words."""
+    documents = dict(store.bad_vectors())
     if documents:
         yield _fault("vector", "embeddings are missing, zero or not finite", documents)
-    if nodes.store.is_graph_damaged():
+    if store.vectors.is_graph_damaged():
         yield Fault("graph", "the graph of embeddings is missing, or does not match the embeddings")
     is_searched_by_words = (
         manifest.hybrid is True
         or manifest.hops == 2
         or manifest.embed_model == embed_model_identity(None)
     )
-    if is_searched_by_words:
-        wrong_words = nodes.store.wrong_words()
-        if wrong_words:
-            yield Fault("words", wrong_words)
+    wrong_words = store.wrong_words() if is_searched_by_words else ""
+    if wrong_words:
+        yield Fault("words", wrong_words)
 
 
 def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
@@ -211,10 +215,9 @@ def compact_index(path: str | Path) -> Compaction:
         IndexInUseError: Somebody else is writing to the index.
     """
     folder = folder_at(path)
-    with _opened(path) as (nodes, manifest):
+    with _opened(path) as nodes:
         bytes_before = _bytes_in(folder)
-        with nodes.rewriting(manifest):
-            pass
+        nodes.rewrite()
         return Compaction(str(path), bytes_before, _bytes_in(folder))
 
 
@@ -231,15 +234,15 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         IndexInUseError: Somebody else is writing to the index.
     """
     replies = folder_at(path) / REPLIES_FILE
-    with _opened(path) as (nodes, manifest):
+    with _opened(path) as nodes:
         # before the deletion, because the index says what to purge: after a stop, it can be repeated
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
-        with ExitStack() as stack:
-            if purge:
-                stack.enter_context(nodes.rewriting(manifest))
+        if purge:
+            nodes.rewrite(document_ids)
+        else:
             nodes.replace(document_ids, [])
-        nodes.commit(manifest)
+        nodes.commit()
 
 
 def _bytes_in(folder: Path) -> int:

@@ -71,16 +71,14 @@ class StoreAddress:
         name: The URL without its password.
         collection: The name of the collection.
         path: The folder or file; None for a server.
-        http: The address of a server that is reached by HTTP; empty for others.
         user: The user's name; empty if there is none.
         password: The password or key; empty if there is none.
-        url: The URL for stores whose driver takes one; otherwise empty.
+        url: The address that a server's driver takes; empty for a path.
     """
 
     name: str
     collection: str = COLLECTION
     path: Path | None = None
-    http: str = ""
     user: str = ""
     password: str = field(default="", repr=False)
     url: str = field(default="", repr=False)
@@ -228,7 +226,7 @@ def _server_address(name: str, http: str, server: re.Match[str]) -> StoreAddress
     if not password:  # `KEY@host` gives a key without a user
         password = user
         user = ""
-    return StoreAddress(name, collection, None, http, user, password)
+    return StoreAddress(name, collection, None, user, password, http)
 
 
 def _postgres_address(url: str) -> StoreAddress:

@@ -32,7 +32,7 @@ from llama_pack_densex import (
     PropositionNodeParser,
     RecordedPropositionizer,
 )
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.llm.usage import Usage
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser

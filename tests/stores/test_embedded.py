@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
 )
 
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 
 
 def node(

@@ -23,11 +23,10 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.index import database, nearest
 from llama_pack_densex.index.compression import compress, decompress
-from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.index.graph import GraphDraft
 from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeLinks, NodeRecord
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from tests.another_process import run_program
@@ -614,7 +613,7 @@ def test_two_writers_wait_for_one_another(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from tests.stores.test_embedded_nodes import document
 EmbeddedVectorStore(sys.argv[1]).add(document("b"))
 """

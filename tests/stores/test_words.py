@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_pack_densex.index.database import Database
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.filters import Passing
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import NodeRecord
-from llama_pack_densex.index.sidecar import WordsBeside
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
-from llama_pack_densex.index.words import TokenizerSpec, Words
+from llama_pack_densex.index.words import TokenizerSpec, Words, WordsBeside
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
 from llama_pack_densex.retrieval.lexical import KeywordSearch

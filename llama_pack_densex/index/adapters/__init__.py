@@ -8,9 +8,8 @@ from pkgutil import resolve_name
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.index.node_store import NodeStore
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 # by the name of the store's class, because importing an integration needs the store's own packages
 _ADAPTERS = {

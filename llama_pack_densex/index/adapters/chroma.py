@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from llama_index.core.base.embeddings.base import Embedding
@@ -13,9 +13,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
 from llama_pack_densex.index.adapters.wire import Condition, Conditions, Row, StoredRows
 from llama_pack_densex.index.node_store import Ids
-
-if TYPE_CHECKING:
-    from llama_pack_densex.index.urls import StoreAddress
+from llama_pack_densex.index.urls import StoreAddress
 
 _METADATA_A_QUERY = 10_000  # for more than 32,000 rows, Chroma's SQL has too many variables
 # long pages of ids cost less, because Chroma counts from the first row to find each page
@@ -30,7 +28,7 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 
     client: Any
     if address.path is None:
-        parts = urlsplit(address.http)
+        parts = urlsplit(address.url)
         headers = None
         if address.password:
             headers = {"x-chroma-token": address.password}

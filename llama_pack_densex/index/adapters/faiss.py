@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import faiss
 import numpy as np
@@ -17,9 +17,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 
 from llama_pack_densex.index.adapters.docstore import DocstoreNodes, ReadPart, Writers
 from llama_pack_densex.index.node_store import DocumentRecord, DocumentRecords, Ids, Nodes
-
-if TYPE_CHECKING:
-    from llama_pack_densex.index.urls import StoreAddress
+from llama_pack_densex.index.urls import StoreAddress
 
 _INDEX = "faiss"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.schema import BaseNode
@@ -21,9 +21,7 @@ from llama_pack_densex.index.adapters.wire import (
     StoredRows,
 )
 from llama_pack_densex.index.node_store import Ids, Nodes
-
-if TYPE_CHECKING:
-    from llama_pack_densex.index.urls import StoreAddress
+from llama_pack_densex.index.urls import StoreAddress
 
 # a reader sees everything that anyone wrote before its request
 _STRONG = {"consistency_level": "Strong"}
@@ -38,7 +36,7 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     if address.path is not None:
         address.path.parent.mkdir(parents=True, exist_ok=True)
     place = {
-        "uri": str(address.path or address.http),
+        "uri": str(address.path or address.url),
         "token": f"{address.user}:{address.password}".strip(":"),
     }
     if dimension is None and not MilvusClient(**place).has_collection(address.collection):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from llama_index.core.base.embeddings.base import Embedding
@@ -18,9 +18,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
 from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Conditions, Row, StoredRows
 from llama_pack_densex.index.node_store import Ids, Nodes
-
-if TYPE_CHECKING:
-    from llama_pack_densex.index.urls import StoreAddress
+from llama_pack_densex.index.urls import StoreAddress
 
 _HNSW_DIMENSIONS = 2_000  # the longest vectors that pgvector's HNSW index takes
 # of an HNSW search: examining only as many as are requested would find few of the nearest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -11,9 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
 from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Conditions, Row, StoredRows
 from llama_pack_densex.index.node_store import Ids, Nodes
-
-if TYPE_CHECKING:
-    from llama_pack_densex.index.urls import StoreAddress
+from llama_pack_densex.index.urls import StoreAddress
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
@@ -23,7 +21,7 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 
     if address.path is not None:
         return QdrantVectorStore(address.collection, QdrantClient(path=str(address.path)))  # type: ignore[no-any-return]
-    options: Any = {"url": address.http, "api_key": address.password or None}
+    options: Any = {"url": address.url, "api_key": address.password or None}
     client = QdrantClient(**options)
     asynchronous = AsyncQdrantClient(**options)
     return QdrantVectorStore(address.collection, client, aclient=asynchronous)  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ class EmbeddedMemory(StoreKind):
         return Address(self.slug, uuid.uuid4().hex)
 
     def open(self, address: Address) -> OpenStore:
-        from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+        from llama_pack_densex.index.embedded import EmbeddedVectorStore
 
         store = EmbeddedVectorStore()
         return OpenStore(

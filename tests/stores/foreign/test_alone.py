@@ -12,8 +12,8 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.adapters.alone import StoreAlone
 from llama_pack_densex.index.adapters.docstore import DocstoreNodes
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.index.node_store import NodeStore
-from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import question
 
