@@ -81,8 +81,8 @@ def _moved(block: Block, by: int) -> Block:
 @lru_cache(maxsize=64)  # several checks need the blocks of a passage
 def _find_blocks(text: str, is_cut_out: bool = False) -> tuple[Block, ...]:
     scanner = _Scanner(text, is_cut_out)
-    blocks = _mark_struck_out(text, scanner.blocks())
-    return tuple(_related(blocks, _Relations(text, scanner.turns)))
+    relations = _Relations(text, scanner.turns)
+    return tuple(map(relations.related, _mark_struck_out(text, scanner.blocks())))
 
 
 def _mark_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -409,13 +409,6 @@ def says_nothing(text: str) -> bool:
 # What a block needs
 
 
-def _related(blocks: Iterable[Block], relations: _Relations) -> Iterator[Block]:
-    for block in blocks:
-        needs = relations.needs_of(block)
-        label = relations.label_of(block)
-        yield replace(block, needs=needs, row=relations.statement_of(block), label=label)
-
-
 class _Relations:
     """The blocks above the current one that it depends on, while the blocks of a text are read in order.
 
@@ -444,8 +437,14 @@ class _Relations:
         self._answers = 0  # paragraphs since the question
         self._speaking: dict[int, tuple[Block, Turn]] = {}  # by the depth of quotations
 
-    def needs_of(self, block: Block) -> tuple[Span, ...]:
-        """Return the spans that a block needs; to be called for all blocks in order."""
+    def related(self, block: Block) -> Block:
+        """Return a block with what it needs and states; to be called for all blocks in order."""
+        needs = self._needs_of(block)
+        return replace(
+            block, needs=needs, row=self._statement_of(block), label=self._label_of(block)
+        )
+
+    def _needs_of(self, block: Block) -> tuple[Span, ...]:
         if block.kind == "heading":
             self._start_section()
             return ()
@@ -458,7 +457,7 @@ class _Relations:
         needs = [self._beginning_of(item) for item in self._items]
         needs += chain(*self._leads.values())
         needs += self._table_needs_of(block)
-        if self._question:
+        if self._question and self._question is not block:
             needs.append(self._question.span)
         if self._term and self._defines(block):
             needs.append(self._term.span)
@@ -480,7 +479,7 @@ class _Relations:
         speaking = self._speaking.get(quotation_depth(self._text, block.start))
         return speaking if speaking and (speaking[1].lasts or speaking[0] is block) else None
 
-    def label_of(self, block: Block) -> str:
+    def _label_of(self, block: Block) -> str:
         """Return the label of the turn that a block is in; empty if it is in none."""
         if block.kind not in ("prose", "item"):
             return block.label
@@ -496,7 +495,7 @@ class _Relations:
         if block.kind == "row" and self._group:
             yield self._group.span
 
-    def statement_of(self, block: Block) -> str:
+    def _statement_of(self, block: Block) -> str:
         """Return the statement of a row, after the heading within its table; empty for other blocks."""
         if block.kind != "row":
             return ""
@@ -519,7 +518,7 @@ class _Relations:
         else:
             self._leave_lists(block)
         if _is_outside_lists(block):
-            self._leave_question(block)
+            self._read_question(block)
 
     def _remember_lead_in(self, paragraph: Block, block: Block) -> None:
         """Remember the paragraph above a block as its lead-in, unless the block continues a list."""
@@ -529,9 +528,13 @@ class _Relations:
             leads = filter(None, (self._caption, paragraph))
             self._leads[paragraph.level] = [*map(self._lead_in, leads)]
 
-    def _leave_question(self, paragraph: Block) -> None:
+    def _read_question(self, paragraph: Block) -> None:
+        """Remember a question; forget the last one below the first paragraph of its answer."""
         self._answers += 1
-        if self._is_answered() or self._is_faq_question(paragraph):
+        if self._is_faq_question(paragraph):
+            self._question = paragraph
+            self._answers = 0
+        elif self._answers > 1:
             self._question = None
 
     def _ends_list(self, block: Block) -> bool:
@@ -550,17 +553,8 @@ class _Relations:
     def _is_faq_question(self, block: Block) -> bool:
         """Return whether a paragraph is a question, as in an FAQ."""
         text = block.text_in(self._text)
-        if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
-            return False
-        return len(split_sentences(text)) <= _LONGEST_QUESTION
-
-    def _is_answered(self) -> bool:
-        """Return whether the question's answer is complete: after one paragraph, or, if the question
-        is marked ("Q1:"), only at the next question.
-        """
-        if not self._question or self._answers < 2:
-            return False
-        return _MARKED_QUESTION.match(self._text, *self._question.span) is None
+        is_question = _QUESTION_END.search(text) is not None
+        return is_question and len(split_sentences(text)) <= _LONGEST_QUESTION
 
     def _enter(self, block: Block) -> None:
         """Remember a block for those below it that depend on it."""
@@ -575,9 +569,6 @@ class _Relations:
             self._group = block
         elif self._group and _is_total_of(self._group, block):
             self._ends_group = True
-        elif _is_outside_lists(block) and self._is_faq_question(block):
-            self._question = block
-            self._answers = 0
 
     def _enter_paragraph(self, block: Block) -> None:
         """Remember a paragraph, which may be a lead-in or a term; forget the last one at other blocks."""
@@ -627,9 +618,6 @@ _LONGEST_LEAD = 300  # characters
 _LED_IN = ("item", "columns", "group", "row", "code")
 _UNIT = re.compile(r"[(（][^()（）]*[)）]")  # "(in millions, except per share data)", （単位：円）
 _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
-_MARKED_QUESTION = re.compile(
-    r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"
-)
 _QUESTION_END = re.compile(
     r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z"
 )

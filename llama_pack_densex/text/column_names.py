@@ -40,7 +40,7 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         return False
     if otherwise or len(names) < 2 or not all(map(_may_be_name, names)):
         return otherwise
-    return _has_usual_name(first) or any(map(_is_above_values, first, columns))
+    return any(map(_USUAL.fullmatch, first)) or any(map(_is_above_values, first, columns))
 
 
 _PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", but not 9:00
@@ -53,12 +53,6 @@ _USUAL = re.compile(
     r"|.{0,4}(?:説明|意味|内容|備考|値|名称?|名前|単位|価格|単価|金額|料金|数量?|日付|用途|定義|回答|住所|番号|担当者?)",
     re.IGNORECASE,
 )
-
-
-def _has_usual_name(first: Sequence[str]) -> bool:
-    if not first[0].istitle():
-        first = first[1:]  # a row may be about a parameter "name"
-    return any(map(_USUAL.fullmatch, first))
 
 
 def _has_amounts(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
@@ -103,12 +97,5 @@ _TIMES_AS_LONG = 2
 
 
 def is_value(text: str) -> bool:
-    """Return whether a text is a figure, a date or the like, a mark, or stands for one, as "yes" does."""
-    if text[0].isdigit() or not any(map(str.isalpha, text)):
-        return True
-    return is_figure(text) or _MARK.fullmatch(text) is not None
-
-
-_MARK = re.compile(
-    r"x|yes|no|true|false|n/?a|none|あり|なし|有り?|無し?|不?可|不?要", re.IGNORECASE
-)
+    """Return whether a text is a figure, a date or the like, or a mark."""
+    return text[0].isdigit() or not any(map(str.isalpha, text)) or is_figure(text)

@@ -163,7 +163,7 @@ def _numbered(lines: Lines, place: int) -> int:
     kind = _kind(line.text, is_alone)
     if not kind or not following or kind in (_kind(above), _kind(following, is_alone)):
         return 0
-    if _is_within_list(kind, lines, place, below) or _is_unfinished(above):
+    if _is_within_list(kind, lines, place, below):
         return 0
     if below == place + 1 and _is_unfinished_above(line, lines[below]):
         return 0
@@ -209,14 +209,7 @@ def _kind(line: str, is_alone: bool = False) -> str:
     return character or dots or "1"
 
 
-_FULL_LINE = 40  # columns: a line of this length runs on into the next one
 _LONG_LINE = 60  # columns: a heading of this length has a blank line below it
-
-
-def _is_unfinished(line: str) -> bool:
-    """Return whether a sentence, or an entry of a table of contents, continues below a line."""
-    ends = _ends_with(line, STOPS + ":：0123456789")
-    return not ends and line_width(line) >= _FULL_LINE and not LIST_MARKER.match(line)
 
 
 def _is_unfinished_above(line: Line, below: Line) -> bool:
@@ -245,7 +238,6 @@ def _is_underlined_title(above: str, text: str, below: str) -> bool:
     return is_alone and is_as_long and text[-1] not in ":："
 
 
-FENCE = re.compile(r"(?:`{3,}(?!`)|~{3,}(?!~))[^`]*")
 RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
 """A line that separates what is above it from what is below it."""
 LIST_MARKER = re.compile(
@@ -424,7 +416,7 @@ def _begins_paragraph(line_break: _LineBreak) -> bool:
 
 
 def _is_between_kinds(line_break: _LineBreak) -> bool:
-    """Return whether one of the lines is in a quotation, a rule, a line of a conversation, a fence or a
+    """Return whether one of the lines is in a quotation, a rule, a line of a conversation or a
     definition, which are never joined with others.
     """
     above = line_break.above.text
@@ -432,7 +424,7 @@ def _is_between_kinds(line_break: _LineBreak) -> bool:
     if line_break.is_at_quotation or RULE.fullmatch(above) or RULE.fullmatch(below):
         return True
     is_conversation = _CONVERSATION.match(above) and _CONVERSATION.match(below)
-    return bool(is_conversation or FENCE.fullmatch(below) or DEFINITION.match(below))
+    return bool(is_conversation or DEFINITION.match(below))
 
 
 def _begins_item(line_break: _LineBreak) -> bool:

@@ -303,7 +303,9 @@ def _is_before_cjk(stop: _Stop) -> bool:
 
 
 def _is_abbreviation_or_number(stop: _Stop) -> bool:
-    return stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop))
+    if stop.mark != ".":
+        return False
+    return stop.is_behind_marker or (not stop.last.isspace() and _abbreviates(stop))
 
 
 def _may_begin_sentence(stop: _Stop) -> bool:
@@ -326,8 +328,6 @@ def _abbreviates(stop: _Stop) -> bool:
     """Return whether a full stop belongs to an abbreviation or a number, and the sentence continues."""
     start = max(stop.begin, stop.start - _LONGEST_LOOK_BACK)
     *_, previous, last = ["", "", *stop.run[start : stop.start].split()]
-    if stop.last.isspace():
-        return False
     word = _WORD_BREAK.split(last)[-1]
     spellings = (word.lower(), f"{previous}{word}".lower())  # also z. B.
     if word in _TITLES or not _NEVER_LAST.isdisjoint(spellings):
@@ -341,7 +341,8 @@ def _abbreviates(stop: _Stop) -> bool:
         return _is_in_date(stop, word, previous, next_word)
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
-    return next_word not in _STARTERS and _may_be_abbreviation(word)
+    may_abbreviate = word.lower() in _MAYBE_LAST or _ACRONYM.fullmatch(word) is not None
+    return may_abbreviate and next_word not in _STARTERS
 
 
 def _takes_number(word: str) -> bool:
@@ -366,12 +367,6 @@ def _is_initial(stop: _Stop, letter: str, previous: str, next_word: str) -> bool
     if not previous or previous[-1] in ".,;&":
         return True
     return (is_before_another and next_word.isupper()) or next_word not in _STARTERS
-
-
-def _may_be_abbreviation(word: str) -> bool:
-    if word.lower() in _MAYBE_LAST or _ACRONYM.fullmatch(word):
-        return True
-    return _CONSONANTS.fullmatch(word) is not None
 
 
 _WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")
@@ -408,4 +403,3 @@ _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
 _NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
 _KOREAN_DATE = re.compile(r"\d{4}\. ?\d{1,2}\. ?\d")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
-_CONSONANTS = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ][bcdfghjklmnpqrstvwxz]{2,4}")

@@ -241,8 +241,7 @@ _LEAST_BLANK = 0.2  # of the cells of a column with labels of groups
 
 
 def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the rows of a table with the labels of groups repeated in the blank cells below them, and what
-    is above ditto marks in place of these.
+    """Return the rows of a table with the labels of groups repeated in the blank cells below them.
 
     Labels are in the first columns (or behind one that counts the rows), distinct, and with blank cells
     between them. Totals, and rows that only begin further right, are in no group.
@@ -251,7 +250,6 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         >>> with_labels([["East", "Tea", "5"], ["", "Milk", "3"], ["West", "Tea", "4"]])
         [['East', 'Tea', '5'], ['East', 'Milk', '3'], ['West', 'Tea', '4']]
     """
-    rows = _without_dittos(rows)
     filled = [[*row] for row in rows]
     columns = [*zip(*rows, strict=False)]
     counts_rows = columns != [] and all(map(str.isdecimal, columns[0]))
@@ -267,18 +265,6 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     for row, unlabelled in zip(filled, rows, strict=True):
         if not any(unlabelled[first : end + 1]):
             row[:] = unlabelled
-    return filled
-
-
-_DITTO = re.compile(r"〃|仝|同上|\"|''|,,|ditto|dito|idem|(?:same )?as above", re.IGNORECASE)
-
-
-def _without_dittos(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    filled = [[*row] for row in rows]
-    for above, row in pairwise(filled):
-        for x, (upper, cell) in enumerate(zip(above, row, strict=False)):
-            if _DITTO.fullmatch(cell):
-                row[x] = upper
     return filled
 
 

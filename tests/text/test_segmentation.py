@@ -445,7 +445,6 @@ def test_entries_of_a_table_of_contents_and_what_is_said_of_a_number_are_no_head
         "1.1 The tower\n1.2 The lamp\n1.3 The keeper",
         "1.1 The tower . . . . . . . . 5\nIt is high.",
         "1.1 How does the tower of Karsted compare with the other towers of\nthe coast?\nIt is high.",
-        "The tower and the lamp of the lighthouse were described in\n4.2 Towers of the coast\nby its keeper.",
         "第1条 この規程は、塔の管理を定める。\nIt is short.",
         "3.5 kg of flour\nMix it with water.",
         "■ flour\n■ sugar\n■ milk",
