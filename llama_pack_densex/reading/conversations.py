@@ -16,7 +16,9 @@ from email import message_from_binary_file, message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from email.utils import parseaddr
+from functools import partial
 from html import unescape
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,8 @@ def read_mail(file: Path) -> Iterator[Part]:
 def read_mailbox(file: Path) -> Iterator[Part]:
     """Yield the messages of a mailbox, each without the earlier ones that it quotes at its end."""
     earlier: set[str] = set()
-    messages = mailbox.mbox(file, factory=_parsed, create=False)
+    parsed: Any = partial(message_from_binary_file, policy=default)
+    messages = mailbox.mbox(file, factory=parsed, create=False)
     if not messages:
         raise UnreadableFileError(file, "has no messages: save them again, as .mbox or .eml")
     try:
@@ -49,10 +52,6 @@ def read_mailbox(file: Path) -> Iterator[Part]:
             yield _message_part(file, message, earlier)._replace(page=str(number))
     finally:
         messages.close()
-
-
-def _parsed(message: Any) -> Any:
-    return message_from_binary_file(message, policy=default)
 
 
 def _message_part(file: Path, message: Any, earlier: set[str]) -> Part:
@@ -206,10 +205,7 @@ def _without_history(text: str, earlier: set[str]) -> str:
 
 def _without_last(lines: Sequence[str], is_left_out: Callable[[str], bool]) -> Sequence[str]:
     """Return lines without those at their end that are left out."""
-    end = len(lines)
-    while end and is_left_out(lines[end - 1]):
-        end -= 1
-    return lines[:end]
+    return [*dropwhile(is_left_out, reversed(lines))][::-1]
 
 
 def _is_quoted(line: str) -> bool:
@@ -346,17 +342,17 @@ def _paragraph(turn: Sequence[Cue]) -> str:
 # Exports of chats, meetings and tickets as JSON
 
 # the keys of a message's text, author and time: Slack, Discord, Telegram, Teams, tickets, transcripts
-_KEYS = (
-    ("text", "user", "ts"),
-    ("text", "username", "ts"),
-    ("content", "author", "timestamp"),
-    ("text", "from", "date"),
-    ("body", "from", "createdDateTime"),
-    ("body", "author", "created_at"),
-    ("body", "user", "created_at"),
-    ("text", "speaker", "start"),
-    ("text", "end", "start"),
-)
+_KEYS = """
+    text user ts
+    text username ts
+    content author timestamp
+    text from date
+    body from createdDateTime
+    body author created_at
+    body user created_at
+    text speaker start
+    text end start
+"""
 _NAMES = ("real_name", "displayName", "name", "global_name", "username", "user", "login")
 
 
@@ -368,7 +364,7 @@ def messages(values: Sequence[Any]) -> str:
     """
     if not all(isinstance(value, dict) for value in values):
         return ""
-    for keys in _KEYS:
+    for keys in map(str.split, _KEYS.strip().split("\n")):
         posts = [value for value in values if _has(value, keys)]
         if 2 * len(posts) > len(values):
             return _spoken(posts) if keys[-1] == "start" else _chat(posts, *keys)

@@ -16,15 +16,20 @@ from unicodedata import normalize
 
 from charset_normalizer import from_bytes
 
-from llama_pack_densex.reading.files import UnreadableFileError, by_suffix
+from llama_pack_densex.reading.files import UnreadableFileError, by_word
 from llama_pack_densex.text.terminal import plain_logger
+from llama_pack_densex.text.tokens import words
 
 logger = plain_logger(__name__)
 
-_WHATWG = {  # labels, and the encodings that pages with them are in, as browsers know
-    "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030",
-    "euc-kr": "cp949", "shift_jis": "cp932", "shift-jis": "cp932", "sjis": "cp932", "x-sjis": "cp932",
-}  # fmt: skip
+_WHATWG = by_word(
+    {  # labels, and the encodings that pages with them are in, as browsers know
+        "iso-8859-1 latin1 us-ascii": "cp1252",
+        "gb2312 gbk": "gb18030",
+        "euc-kr": "cp949",
+        "shift_jis shift-jis sjis x-sjis": "cp932",
+    }
+)
 _SAMPLE = 10_000  # bytes by which an encoding is detected
 _BINARY = 8192  # bytes that are checked for NUL before a large file is read
 # the formats of other office programs, and those of the files that are made of them
@@ -160,8 +165,8 @@ _IN_ALL = {
     "\ufffd": 30.0,
 }
 _OTHER = {"[^\\x00-\\x7f]": 20.0}
-_OF_JAPAN = ("cp932", "euc_jp")
-_OF_SINGLE_BYTES = ("cp874", "cp1251", "koi8-r", "cp1253", "cp1252")
+_OF_JAPAN = words("cp932 euc_jp")
+_OF_SINGLE_BYTES = words("cp874 cp1251 koi8-r cp1253 cp1252")
 # The kanji that Japanese primary schools teach, from the ministry's list of 2020.
 _KANJI = (
     "一右雨円王音下火花貝学気九休玉金空月犬見五口校左三山子四糸字耳七車手十出女小上森人水正生青夕石赤千川先早草足村大男竹中虫町天田土二日入年白八百文木本名目立力林六引羽雲園遠何科夏家歌画回会海絵外角楽活間丸岩顔汽記帰弓牛魚京強教近兄"
@@ -221,18 +226,16 @@ def _scripts() -> dict[str, _Script]:
         "[À-ÿ]": 8.0,
     }
     scripts = {
-        "cp932": japanese,
-        "euc_jp": japanese,
+        "cp932 euc_jp": japanese,
         "cp949": korean,
         "gb18030": simplified,
         "big5hkscs": traditional,
         "cp874": thai,
-        "cp1251": russian,
-        "koi8-r": russian,
+        "cp1251 koi8-r": russian,
         "cp1253": greek,
         "cp1252": western,
     }
-    return {encoding: {**_IN_ALL, **script, **_OTHER} for encoding, script in scripts.items()}
+    return by_word({names: {**_IN_ALL, **script, **_OTHER} for names, script in scripts.items()})
 
 
 def _levels(encoding: str, frequent: str, first: int, last: int) -> _Script:
@@ -289,7 +292,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def _not_text(file: Path) -> UnreadableFileError:
-    target = by_suffix(_CONVERSIONS).get(file.suffix.lower())
+    target = by_word(_CONVERSIONS).get(file.suffix.lower())
     if target:
         command = f"soffice --headless --convert-to {target} {shlex.quote(file.name)}"
         return UnreadableFileError(file, f"is not text: convert it with LibreOffice: {command}")

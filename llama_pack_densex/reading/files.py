@@ -88,9 +88,9 @@ def packed(contents: Mapping[str, bytes]) -> BytesIO:
 _Value = TypeVar("_Value")
 
 
-def by_suffix(table: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Return a table of suffixes, given one whose keys are several of them."""
-    return {suffix: value for suffixes, value in table.items() for suffix in suffixes.split()}
+def by_word(table: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return a table of words, given one whose keys are several of them."""
+    return {word: value for words, value in table.items() for word in words.split()}
 
 
 # Titles that programs make up, such as the name of the file, or a number.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from llama_pack_densex.reading.files import Part, by_suffix
+from llama_pack_densex.reading.files import Part, by_word
 from llama_pack_densex.reading.plain import read_text
 from llama_pack_densex.reading.written_tables import asciidoc_table, wiki_table
 
@@ -115,7 +115,7 @@ _NOTATIONS = {
 
 def read_notation(file: Path) -> Iterator[Part]:
     """Yield a text as Markdown, from the notation of its file's suffix."""
-    notation = by_suffix(_NOTATIONS)[file.suffix.lower()]
+    notation = by_word(_NOTATIONS)[file.suffix.lower()]
     for part in read_text(file):
         yield part._replace(text=_to_markdown(part.text, notation))
 

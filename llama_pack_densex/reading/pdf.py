@@ -28,7 +28,7 @@ from llama_pack_densex.reading.pdf_flow import (
     join_words,
     mark_lines,
 )
-from llama_pack_densex.reading.pdf_forms import Character, read_fields, string_of, with_fields
+from llama_pack_densex.reading.pdf_forms import read_fields, string_of, with_fields
 from llama_pack_densex.reading.pdf_headings import (
     Font,
     Sections,
@@ -169,13 +169,13 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     rules = find_rules(across, down)
     may_have_tables = bool(frames or rules) or may_have_columns(text)
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page, turns)
-    boxes = _boxes_in(text, box_at) if has_shape else {}  # takes as long as everything else
-    characters = with_fields(text, boxes, fields)
-    text = "".join(character.sign for character in characters)
-    boxes = _boxes_of(characters)
+    boxes: Boxes = {}
+    if has_shape:  # takes as long as everything else
+        boxes = {place: box_at(place) for place, sign in enumerate(text) if not sign.isspace()}
+    text, boxes = with_fields(text, boxes, fields)
     tables: list[PdfTable] = []
     if may_have_tables:
-        tables = find_tables(text, boxes, frames, rules, partial(_is_code, text_page, characters))
+        tables = find_tables(text, boxes, frames, rules, partial(_has_code_font, text_page))
     layout = _in_order(text, boxes, tables, box_at)
     layout.has_fonts = all(map(_is_embedded, flat_texts))
     if not fields:
@@ -227,14 +227,6 @@ def _upright_text(page: Any) -> tuple[Any, int]:
         page.set_rotation(rotation)
         text_page = page.get_textpage()
     return text_page, turns
-
-
-def _boxes_in(text: str, box_at: Callable[[int], Box]) -> Boxes:
-    return {place: box_at(place) for place, sign in enumerate(text) if not sign.isspace()}
-
-
-def _boxes_of(characters: Sequence[Character]) -> Boxes:
-    return {place: character.box for place, character in enumerate(characters) if character.box}
 
 
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
@@ -472,12 +464,6 @@ _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-def _is_code(text_page: Any, characters: Sequence[Character], place: int) -> bool:
-    """Return whether the character at a place is in a font for code; values of form fields are not."""
-    origin = characters[place].origin
-    return origin is not None and _has_code_font(text_page, origin)
-
-
 def _has_code_font(text_page: Any, place: int) -> bool:
     return _FONT_FOR_CODE.search(_font_name(text_page, place)) is not None
 
@@ -624,18 +610,13 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     return ["\n".join(page) for page in pages]
 
 
-def _pages_to_same(lines: Sequence[str], number: int) -> list[int]:
-    """Return the distances, in pages, of the nearby pages that have the same line."""
-    first = max(number - _NEAR, 0)
-    near = enumerate(lines[first : number + _NEAR + 1], first - number)
-    return [pages for pages, other in near if pages and _recurs(lines[number], other, pages)]
-
-
 def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     line = lines[number]
     if not line or line.startswith("|"):
         return False
-    same = _pages_to_same(lines, number)
+    first = max(number - _NEAR, 0)
+    near = enumerate(lines[first : number + _NEAR + 1], first - number)
+    same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
     if len(same) < _LEAST_SAME:
         return False
     is_first = same[0] > 0

@@ -119,7 +119,8 @@ def _join(lines: Sequence[list[str]], number: int, place: int) -> bool:
         if _continues(above, line):
             end = len(line) if other == number else split_sentences(line)[0][1]
             rest = line[end:].lstrip()
-            lines[number][place] = _joined(above, line[:end].removeprefix(NOTE))
+            text = line[:end].removeprefix(NOTE)
+            lines[number][place] = f"{above}{joint(above, text)}{text}"
             lines[other][below : below + 1] = [rest] if rest else []
             return True
         is_running = other > number and below < _MOST_RUNNING
@@ -133,12 +134,6 @@ def _places_after(lines: Sequence[list[str]], number: int, place: int) -> Iterat
     for other in range(number, min(number + _FARTHEST + 1, len(lines))):
         for below in range(place + 1 if other == number else 0, len(lines[other])):
             yield other, below
-
-
-def _joined(above: str, below: str) -> str:
-    if above[-1] == "-" and above[-2:-1].isalpha():
-        above = f"{above[:-1]}{HYPHENS[0]}"
-    return f"{above}{joint(above, below)}{below}"
 
 
 def _is_note(line: str) -> bool:

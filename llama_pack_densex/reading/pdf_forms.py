@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import POINTER, c_ushort, cast, create_string_buffer
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from pypdfium2 import raw  # type: ignore[import-untyped]
 
@@ -91,41 +92,30 @@ def string_of(function: Callable[..., int], *arguments: Any) -> str:
 # Labels
 
 
-class Character(NamedTuple):
-    """A character of a page's text or of a field's value.
-
-    Args:
-        sign: The character.
-        box: Its box; None for white space, and if it is unknown.
-        origin: Its place in the page's own text; None in a field's value.
-    """
-
-    sign: str
-    box: Box | None
-    origin: int | None = None
-
-
 _FARTHEST_BESIDE = 300.0  # points from a label to its field
 _FARTHEST_BEHIND = 40.0  # points from a check box to the label after it
 _FARTHEST_ABOVE = 1.5  # times the size of a label's characters
 _FAR = 100.0  # points; with its label farther left than this, a field takes one above instead
 
 
-def with_fields(text: str, boxes: Boxes, fields: Sequence[Field]) -> list[Character]:
-    """Return the characters of a page, with the values of its fields inserted.
+def with_fields(text: str, boxes: Boxes, fields: Sequence[Field]) -> tuple[str, Boxes]:
+    """Return the text of a page with the values of its fields inserted, and the boxes of its characters.
 
     Args:
         text: The page's text.
         boxes: The boxes of its characters; empty if they are unknown.
         fields: The fields.
     """
-    characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
+    if not fields:
+        return text, boxes
+    characters = [(sign, boxes.get(place)) for place, sign in enumerate(text)]
     lines = find_lines(text, boxes)
     insertions = [(*_insertion(field, lines, len(text)), field.box) for field in fields]
     in_order = sorted(insertions, key=itemgetter(0))
     for place, value, box in reversed(in_order):
         characters[place:place] = _value_characters(value, box)
-    return characters
+    signs, boxes_of_signs = zip(*characters, strict=True)
+    return "".join(signs), {place: box for place, box in enumerate(boxes_of_signs) if box}
 
 
 def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
@@ -133,7 +123,7 @@ def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
     the end), and the value with its separators.
     """
     behind = _behind(field, lines) if field.is_box else None
-    label = _before(field, lines)
+    label = _label_before(field, lines)
     if behind and (label is None or _gap(field, behind) <= _gap(field, label)):
         return behind.places[0], f"{field.value} "
     if label:
@@ -142,35 +132,38 @@ def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
     return end, f"\n{name}{field.value}"
 
 
-def _value_characters(value: str, box: Box) -> Iterator[Character]:
-    """Yield the characters of a value, side by side in a box."""
+def _value_characters(value: str, box: Box) -> Iterator[tuple[str, Box | None]]:
+    """Yield the characters of a value, side by side in a box; white space has no box."""
     width = min(box.width / len(value), box.size)
     for number, sign in enumerate(value):
         left = box.left + number * width
-        own_box = box._replace(left=left, right=left + width)
-        yield Character(sign, None if sign.isspace() else own_box)
+        yield sign, None if sign.isspace() else box._replace(left=left, right=left + width)
 
 
 def _gap(field: Field, line: Line) -> float:
     return max(field.box.left - line.box.right, line.box.left - field.box.right, 0.0)
 
 
+def _nearest(field: Field, lines: Lines, farthest: float) -> Line | None:
+    """Return the line that is nearest to a field, among those beside it, within a distance."""
+    beside = [line for line in lines if _is_beside(field, line) and _gap(field, line) <= farthest]
+    return min(beside, key=partial(_gap, field), default=None)
+
+
 def _behind(field: Field, lines: Lines) -> Line | None:
-    behind = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
-    nearest = min(behind, key=lambda line: _gap(field, line), default=None)
-    return nearest if nearest and _gap(field, nearest) <= _FARTHEST_BEHIND else None
+    behind = [line for line in lines if line.box.x > field.box.right]
+    return _nearest(field, behind, _FARTHEST_BEHIND)
 
 
-def _before(field: Field, lines: Lines) -> Line | None:
+def _label_before(field: Field, lines: Lines) -> Line | None:
     """Return the label of a field: to its left, or close above it."""
-    left = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
-    nearest = min(left, key=lambda line: _gap(field, line), default=None)
-    gap = _gap(field, nearest) if nearest else _FARTHEST_BESIDE
-    if gap <= _FAR:
+    nearest = _nearest(
+        field, [line for line in lines if line.box.x < field.box.left], _FARTHEST_BESIDE
+    )
+    if nearest and _gap(field, nearest) <= _FAR:
         return nearest
     above = [line for line in lines if _is_close_above(field, line)]
-    otherwise = nearest if gap <= _FARTHEST_BESIDE else None
-    return max(above, key=lambda line: line.box.bottom, default=otherwise)
+    return max(above, key=lambda line: line.box.bottom, default=nearest)
 
 
 def _is_beside(field: Field, line: Line) -> bool:

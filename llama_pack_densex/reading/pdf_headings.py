@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, starmap
 from statistics import median_low, quantiles
 from typing import NamedTuple
 
@@ -169,29 +171,27 @@ def font_of(text: str, line: TextLine, font_at: Callable[[int], Font]) -> Font:
     return Font(size, weight, all(font.is_code for font in fonts.values()))
 
 
+@dataclass
 class _Page:
-    def __init__(
-        self,
-        text: str,
-        lines: Sequence[TextLine],
-        box_at: Callable[[int], Box],
-        fonts: Mapping[int, Font],
-    ) -> None:
-        self._text = text
-        self._lines = lines
-        self._box_at = box_at
-        self._fonts = fonts
-        steps = [step(above, below) for above, below in pairwise(lines) if not self._is_code(below)]
-        usual = [1.2, *(size for size in steps if 0.5 < size < 3)]
-        self._usual_step = quantiles(usual, n=4)[0] if len(usual) > 1 else usual[0]
+    text: str
+    lines: Sequence[TextLine]
+    box_at: Callable[[int], Box]
+    fonts: Mapping[int, Font]
+
+    @cached_property
+    def usual_step(self) -> float:
+        """The usual distance of its lines."""
+        pairs = [pair for pair in pairwise(self.lines) if not self._is_code(pair[1])]
+        usual = [1.2, *(size for size in starmap(step, pairs) if 0.5 < size < 3)]
+        return quantiles(usual, n=4)[0] if len(usual) > 1 else usual[0]
 
     def _is_code(self, line: TextLine) -> bool:
-        return self._fonts[line.start].is_code
+        return self.fonts[line.start].is_code
 
     def goes_on(self, run: Sequence[TextLine], line: TextLine) -> bool:
         """Return whether a line may continue a heading."""
         above = run[-1]
-        if self._fonts[line.start] != self._fonts[above.start] or _NUMBERED.match(line.text):
+        if self.fonts[line.start] != self.fonts[above.start] or _NUMBERED.match(line.text):
             return False
         return 0.5 < step(above, line) < _NEXT_LINE
 
@@ -202,10 +202,10 @@ class _Page:
             return False
         if any(self._has_gap(line) or self._has_beside(line) for line in group):
             return False
-        first = self._lines.index(group[0])
-        below = self._lines[first + len(group) :]
-        size = self._fonts[group[0].start].size
-        if below and size > _LARGER * self._fonts[below[0].start].size:
+        first = self.lines.index(group[0])
+        below = self.lines[first + len(group) :]
+        size = self.fonts[group[0].start].size
+        if below and size > _LARGER * self.fonts[below[0].start].size:
             return True
         return not self._is_term(group[0], below) and self._has_space_above(first)
 
@@ -215,30 +215,30 @@ class _Page:
         return min(prose, default=0) - line.box.left > _INDENT * line.box.size
 
     def _has_space_above(self, number: int) -> bool:
-        line = self._lines[number]
-        above = self._lines[number - 1]
+        line = self.lines[number]
+        above = self.lines[number - 1]
         is_at_top = number == 0 or above.box.top > line.box.top  # of the page, or of a column
-        return is_at_top or step(above, line) > _MORE_SPACE * self._usual_step
+        return is_at_top or step(above, line) > _MORE_SPACE * self.usual_step
 
     def _has_gap(self, line: TextLine) -> bool:
         """Return whether a line has a wide gap, as there is between the names of columns."""
-        number = _NUMBERED.match(self._text, line.start, line.end)
+        number = _NUMBERED.match(self.text, line.start, line.end)
         start = number.end() if number else line.start
-        for space in _SPACE.finditer(self._text, start, line.end):
-            left = self._box_at(space.start())
-            right = self._box_at(space.end() - 1)
+        for space in _SPACE.finditer(self.text, start, line.end):
+            left = self.box_at(space.start())
+            right = self.box_at(space.end() - 1)
             if right.left - left.right > _WIDEST_SPACE * line.box.size:
                 return True
         return False
 
     def _has_beside(self, line: TextLine) -> bool:
-        number = self._lines.index(line)
-        near = self._lines[max(number - _NEAR, 0) : number + _NEAR + 1]  # not in another column
+        number = self.lines.index(line)
+        near = self.lines[max(number - _NEAR, 0) : number + _NEAR + 1]  # not in another column
         for other in near:
             if other is line or not other.box.is_on_line_of(line.box):
                 continue
             is_label = other.box.right <= line.box.left and re.fullmatch(_NUMBER, other.text)
-            is_same = self._fonts[other.start] == self._fonts[line.start]
+            is_same = self.fonts[other.start] == self.fonts[line.start]
             gap = other.box.left - line.box.right
             is_near = -line.box.size < gap < _BESIDE * line.box.size
             if not is_label and (is_same or is_near):
@@ -334,15 +334,12 @@ def _by_font(candidates: Sequence[Heading], text: str, sizes: Counter[Font]) -> 
     may_have_cover = text.count(_PAGE_END) >= _LEAST_PAGES - 1
     kept: list[Heading] = []
     for font, headings in by_font.items():
-        if may_have_cover and font != largest and _are_on(candidates[0].page, headings):
+        is_of_cover = {heading.page for heading in headings} == {candidates[0].page}
+        if may_have_cover and font != largest and is_of_cover:
             continue
         if _are_of_sections(headings, sizes[font]):
             kept += headings
     return sorted(kept)
-
-
-def _are_on(page: int, headings: Iterable[Heading]) -> bool:
-    return all(heading.page == page for heading in headings)
 
 
 def _are_of_sections(headings: Sequence[Heading], characters: int) -> bool:

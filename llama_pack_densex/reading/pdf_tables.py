@@ -105,9 +105,7 @@ def find_tables(
     ruled = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
     outside = _without(ruled, boxes)
     tables = [_with_names_above(table, text, boxes, outside) for table in ruled]
-    for table in _tables_between(rules, text, _without(tables, boxes)):
-        if not is_code(min(table.places)) or not is_code(max(table.places)):
-            tables.append(table)
+    tables += _tables_between(rules, text, _without(tables, boxes))
     for table in _aligned_tables(text, _without(tables, boxes)):
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
@@ -320,7 +318,6 @@ def _has_undivided_rows(in_slots: _Places, boxes: Boxes) -> bool:
 _LEAST_RULES = 3
 _COLUMN_GAP = 0.7  # times the size of characters, where rules tell of a table
 _FROM_RULE = 1.5  # times the size of characters; the widest gap below a line of a header
-_MOST_LINES_OF_LABEL = 3
 _FARTHER = 1.2  # times the distance of lines within a cell; the next row is farther
 
 _Band = list["_Line"]
@@ -421,8 +418,6 @@ def _columns_of(lines: Iterable[_Line], gap: float = 0) -> _Columns:
 
 def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterable[_Band]:
     """Return the lines of each row: those of a band, or of a part of it if the bands have several rows."""
-    if _are_rows(bands, columns):
-        return bands
     pairs = [*chain(*map(pairwise, bands))]
     close = _FARTHER * min((_distance(*pair) for pair in pairs), default=0)
     near = [below for above, below in pairs if _distance(above, below) < close]
@@ -436,13 +431,6 @@ def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterable[_Band]:
         return not has_figure and not _begins_with(columns, line)
 
     return chain(*(runs(band, goes_on) for band in bands))
-
-
-def _are_rows(bands: Sequence[_Band], columns: _Columns) -> bool:
-    """Return whether bands are a row each: most have one label, and others one of few lines."""
-    labels = [sum(_begins_with(columns, line) for line in band) for band in bands]
-    has_one_label = sum(count <= 1 for count in labels) > len(bands) / 2
-    return has_one_label and max(labels) <= _MOST_LINES_OF_LABEL
 
 
 def _begins_with(columns: _Columns, line: _Line) -> bool:

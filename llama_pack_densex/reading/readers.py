@@ -12,7 +12,7 @@ from zipfile import ZipFile, ZipInfo, is_zipfile
 from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
-from llama_pack_densex.reading.files import FoundFiles, Part, UnreadableFileError, by_suffix
+from llama_pack_densex.reading.files import FoundFiles, Part, UnreadableFileError, by_word
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -117,7 +117,7 @@ def _read_parts(path: Path) -> Iterator[Part]:
             contents = archive.infolist()
         _check_size(path, contents)
         _warn_of_unread(path, contents)
-    reader = by_suffix(READERS).get(path.suffix.lower(), "plain.read_text")
+    reader = by_word(READERS).get(path.suffix.lower(), "plain.read_text")
     module, function = reader.split(".")
     reading = import_module(f"llama_pack_densex.reading.{module}")
     yield from getattr(reading, function)(path)

@@ -274,17 +274,13 @@ def _split_where_empty(places: Places, axis: int) -> list[Places]:
 def _tables_beside(stretch: Places) -> Iterator[Places]:
     """Yield the tables in rows that are to the right of something else, after an empty column."""
     left, *groups = _split_where_empty(stretch, _COLUMN)
-    if not groups or _begins_as_form(stretch):
+    grid = [*rows_with_text(stretch).values()]
+    if not groups or take_form(grid)[0]:
         return
     for group in groups:
         if _is_apart(left, group):
             yield group
         left = {**left, **group}
-
-
-def _begins_as_form(places: Places) -> bool:
-    records, _, _ = take_form([*rows_with_text(places).values()])
-    return bool(records)
 
 
 def _runs(numbers: Collection[float]) -> list[list[float]]:

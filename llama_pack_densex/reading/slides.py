@@ -17,6 +17,7 @@ from pptx.parts.slide import NotesSlidePart
 from llama_pack_densex.reading.charts import chart_html, choose_alternatives, diagram_html, has_text
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
+from llama_pack_densex.text.tokens import words
 
 
 def read_slides(file: Path) -> Iterator[Part]:
@@ -35,8 +36,8 @@ def read_slides(file: Path) -> Iterator[Part]:
 
 
 _DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
-_ON_EACH_SLIDE = ("SLIDE_NUMBER", "DATE", "FOOTER", "HEADER")
-_TITLES = ("TITLE", "CENTER_TITLE", "VERTICAL_TITLE")
+_ON_EACH_SLIDE = words("SLIDE_NUMBER DATE FOOTER HEADER")
+_TITLES = words("TITLE CENTER_TITLE VERTICAL_TITLE")
 
 
 def _shapes_html(shapes: Iterable[Any]) -> str:

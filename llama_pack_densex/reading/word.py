@@ -19,7 +19,7 @@ from llama_pack_densex.reading.charts import (
     diagram_html,
     letters_of,
 )
-from llama_pack_densex.reading.files import Part, packed, titled
+from llama_pack_densex.reading.files import Part, by_word, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
 # What Mammoth does not handle by itself: titles, tables of contents (which are left out), lists that styles
@@ -201,21 +201,20 @@ def _related(element: Any, name: str, parts: dict[str, bytes]) -> Any:
 
 # Numbers other than digits: (b), iv., 第二章, ②, ウ.
 _KANJI = "一二三四五六七八九"
-_SIGNS: Mapping[str, Sequence[str]] = {
-    "lowerLetter": "abcdefghijklmnopqrstuvwxyz",
-    "lowerRoman": ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"],
-    "decimalEnclosedCircle": "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳",
-    "aiueo": "アイウエオカキクケコサシスセソタチツテト",
-    "iroha": "イロハニホヘトチリヌルヲワカヨタレソツネ",
-    "japaneseCounting": [*_KANJI, "十", *("十" + sign for sign in _KANJI), "二十"],
-}
-_SAME_SIGNS = {
-    "aiueoFullWidth": "aiueo",
-    "irohaFullWidth": "iroha",
-    "chineseCounting": "japaneseCounting",
-    "ideographDigital": "japaneseCounting",
-    "japaneseDigitalTenThousand": "japaneseCounting",
-}
+_SIGNS: Mapping[str, Sequence[str]] = by_word(
+    {
+        "lowerLetter": "abcdefghijklmnopqrstuvwxyz",
+        "lowerRoman": ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"],
+        "decimalEnclosedCircle": "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳",
+        "aiueo aiueoFullWidth": "アイウエオカキクケコサシスセソタチツテト",
+        "iroha irohaFullWidth": "イロハニホヘトチリヌルヲワカヨタレソツネ",
+        "japaneseCounting chineseCounting ideographDigital japaneseDigitalTenThousand": [
+            *_KANJI,
+            *map("十{}".format, ["", *_KANJI]),
+            "二十",
+        ],
+    }
+)
 _AROUND_NUMBER = " .)(．）（、:"
 
 
@@ -231,7 +230,7 @@ def _item_html(match: re.Match[str]) -> str:
 def _formatted_number(number: int, kind: str) -> str:
     """Return a number in the format of a kind of list."""
     lower_kind = kind.replace("upper", "lower")
-    signs = _SIGNS.get(_SAME_SIGNS.get(lower_kind, lower_kind), "")
+    signs = _SIGNS.get(lower_kind, "")
     if not 0 < number <= len(signs):
         return str(number)
     sign = signs[number - 1]
