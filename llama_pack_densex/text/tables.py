@@ -14,6 +14,7 @@ from llama_pack_densex.text.column_names import (
     further_names,
     has_names,
     is_above_figures,
+    is_figure,
 )
 from llama_pack_densex.text.layout import Block, BlockKind, Blocks, Line, Lines, lines_from
 from llama_pack_densex.text.links import searchable_text
@@ -251,7 +252,8 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     is above ditto marks in place of these.
 
     Labels are in the first columns (or behind one that counts the rows), distinct, and with blank cells
-    between them. Totals, and rows that only begin further right, are in no group.
+    between them. Totals, rows that only begin further right, and those that have only figures behind the
+    blank cell, as totals without a label do, or a text above figures, are in no group.
 
     Example:
         >>> with_labels([["East", "Tea", "5"], ["", "Milk", "3"], ["West", "Tea", "4"]])
@@ -262,7 +264,8 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     columns = [*zip(*rows, strict=False)]
     counts_rows = columns != [] and all(map(str.isdecimal, columns[0]))
     first = end = int(counts_rows)
-    grouped = [row for row in filled if not any(map(TOTAL.search, row[: first + 2]))]
+    pairs = pairwise([*filled, []])
+    grouped = [row for row, below in pairs if _may_be_in_group(row[first:], below[first:])]
     while end + 1 < len(columns):
         below_labels = _below_labels(grouped, first, end)
         if not _are_labels(grouped, first, end, below_labels):
@@ -274,6 +277,17 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         if not any(unlabelled[first : end + 1]):
             row[:] = unlabelled
     return filled
+
+
+def _may_be_in_group(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Return whether a row has the label of a group or may be below one: a total or heading is not."""
+    if any(map(TOTAL.search, row[:2])):
+        return False
+    if any(row[:1]):
+        return True
+    texts = [*filter(None, row)]
+    is_heading = len(texts) == 1 and is_above_figures(row, [below])
+    return not is_heading and not all(map(is_figure, texts))
 
 
 _DITTO = re.compile(r"〃|仝|同上|\"|''|,,|ditto|dito|idem|(?:same )?as above", re.IGNORECASE)

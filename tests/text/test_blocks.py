@@ -289,9 +289,12 @@ def test_a_name_in_the_middle_of_all_columns_stands_before_the_first() -> None:
 
 
 def test_a_row_of_a_text_alone_above_figures_is_a_heading_in_whatever_column_it_is() -> None:
-    rows = "| | Fruit: | |\n| Apple | 7 | 9 |"
+    rows = "| | Fruit: | |\n| Apple | 7 | 9 |\n| | | Nuts |\n| Pecan | 6 | 8 |"
     text = f"| | 2019 | 2018 |\n|---|---|---|\n{rows}"
-    assert passage_sentences(text) == ("Fruit:; Apple; 2019: 7; 2018: 9",)
+    assert passage_sentences(text) == (
+        "Fruit:; Apple; 2019: 7; 2018: 9",
+        "Nuts; Pecan; 2019: 6; 2018: 8",
+    )
 
 
 def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
@@ -323,6 +326,7 @@ def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
             ["P1|yearly|Weber", "P2|yearly|Weber", "P3|yearly|Kunz"],
         ),
         *([rows, rows] for rows in (["x|Tea|5", "|Milk|3", "x|Cake|4"], ["Tea|5", "Ham|3", "|8"])),
+        *([rows, rows] for rows in (["Tea|5|7", "|5|7", "Ham|3|4"], ["Tea|5", "|Meat", "Ham|3"])),
     ],
 )
 def test_labels_of_groups_count_in_the_blank_cells_below_them(
