@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, dropwhile, pairwise, zip_longest
 
+from llama_pack_densex.text.tokens import has_words
+
 _FIGURE = re.compile(
     r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?[¹²³⁰-⁹]*"
 )
@@ -158,7 +160,7 @@ def is_above_figures(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool
     if not texts or any(map(is_figure, texts)):
         return False
     rows = dropwhile(lambda cells: not any(map(is_figure, cells[1:])), below)
-    cells = [*filter(None, chain.from_iterable(cells[1:] for cells in rows))]
+    cells = [*filter(has_words, chain.from_iterable(cells[1:] for cells in rows))]
     return 2 * sum(map(is_value, cells)) > len(cells)
 
 

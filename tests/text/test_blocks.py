@@ -264,6 +264,10 @@ def test_a_cell_over_all_columns_that_a_converter_repeated_in_each_is_a_group() 
             "|East|West\nTea|hot|iced\nPrice|7|9",
             ["Tea; East: hot; West: iced", "Price; East: 7; West: 9"],
         ),
+        (
+            "Name|Type|Since\n|node|\nsize|text|-\nkind|text|×",
+            ["Type: node", "Name: size; Type: text; Since: -", "Name: kind; Type: text; Since: ×"],
+        ),
     ],
 )
 def test_a_header_of_several_rows_names_each_column_after_its_group(
