@@ -2633,6 +2633,13 @@ def test_names_of_a_sheet_in_two_rows(tmp_path: Path, merged: tuple[str, ...]) -
     assert rows_in(sheet(tmp_path, NAHA_ROWS, merged)) == [NAHA]
 
 
+def test_names_in_rows_without_labels_over_figures(tmp_path: Path) -> None:
+    rows = [["", "", "Years Ended", ""], ["", "2019", "2018", "2017"], ["Sales", "7", "8", "9"]]
+    stated = ["Sales; Years Ended 2019: 7; 2018: 8; 2017: 9"]
+    assert rows_in(sheet(tmp_path, [[*row] for row in rows])) == stated
+    assert rows_in(html(tmp_path, f"<table>{rows_of(*map('|'.join, rows))}</table>")) == stated
+
+
 def test_names_of_a_csv_file_in_two_rows(tmp_path: Path) -> None:
     lines = [",".join(str(cell or "") for cell in row) for row in NAHA_ROWS]
     text = read_file(write(tmp_path / "a.csv", "\n".join(lines)), "a.csv")[0].text

@@ -11,8 +11,9 @@ from textwrap import dedent, indent
 
 from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.plain import read_text
-from llama_pack_densex.reading.tables import Texts, column_names, pipe_table
+from llama_pack_densex.reading.tables import Texts, pipe_table
 from llama_pack_densex.reading.written_tables import separated_rows
+from llama_pack_densex.text.column_names import column_names
 from llama_pack_densex.text.sentences import WIDE
 from llama_pack_densex.text.tokens import on_one_line, words
 

@@ -492,18 +492,25 @@ def _is_heading(line: Row, below: Row | None) -> bool:
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
     """Return the index of the first row of names, or the number of rows if there is none.
 
-    It is the first row that is wide enough. If there are names already, only the first row after an empty one
-    can have new ones: if it has groups of columns, or no figures although the row below has some.
+    It is the first row that is wide enough, or that has no label above one without. If there are names
+    already, only the first row after an empty one can have new ones: if it has groups of columns, or no
+    figures although the row below has some.
     """
     for number, (row, below) in enumerate(zip_longest(rows, rows[1:])):
         if has_names and not _is_line(row):
             is_header = _is_new_header(rows[number:])
+        elif _has_no_labels(row, below):
+            is_header = True
         elif 2 * _width(row) > widest and not _is_title(row, below):
             is_header = _is_header(rows[number:])
         else:
             continue
         return number if is_header else len(rows)
     return len(rows)
+
+
+def _has_no_labels(row: Row, below: Row | None) -> bool:
+    return below is not None and not row[0].text and not below[0].text
 
 
 def _is_new_header(rows: Grid) -> bool:

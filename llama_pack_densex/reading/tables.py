@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, filterfalse, groupby, pairwise, product, takewhile, zip_longest
+from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
 from typing import TypeVar
 
-from llama_pack_densex.text.column_names import has_names, is_figure, is_year
+from llama_pack_densex.text.column_names import column_names, further_names, has_names, is_figure
 from llama_pack_densex.text.tables import LONGEST_GROUP, with_labels
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -204,12 +204,6 @@ def pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 # The names of columns
 
-_UNIT = re.compile(
-    r"[(（\[［].{1,12}[)）\]］]|[千百万億兆]*(?:円|ドル|人|名|件|個|台|本|枚|株|日|年|月|時間|分|秒)|[%％]|°C|℃|yen|"
-    r"(?:USD|EUR|GBP|JPY)(?: ?(?:m|bn|million|thousand))?|"
-    r"[munpkMGµμ]?(?:m|g|s|A|V|W|Wh|Hz|Pa|K|N|J|Ω|F|H|L|l|B|bit)"
-)
-
 
 def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
     """Return the names of columns (each after those of its groups) and how many rows they take up.
@@ -221,20 +215,11 @@ def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
     depth = len(list(takewhile(_is_marked, grid)))
     if depth == len(grid) or (depth == 0 and _has_names(grid)):
         depth = 1
-    header = grid[: max(least, depth)]
-    while 0 < len(header) < len(grid) - 1:
-        row, *below = grid[len(header) :]
-        header[-1] = _with_groups(header[-1], row)
-        if not _goes_on(header[-1], row, below):
-            break
-        header.append(row)
-    return column_names(cell_texts(header)), len(header)
-
-
-def column_names(header: Texts) -> list[str]:
-    """Return the names of columns, given the rows of a header, of which upper ones name groups of columns."""
-    columns = zip_longest(*header, fillvalue="")
-    return [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
+    depth = max(least, depth)
+    texts = cell_texts(grid)
+    if depth:
+        depth += further_names(texts[:depth], texts[depth:])
+    return column_names(texts[:depth]), depth
 
 
 def _has_names(grid: Grid) -> bool:
@@ -243,50 +228,13 @@ def _has_names(grid: Grid) -> bool:
     if first[0].is_name:
         return False
     has_groups = len(cells_of(first)) < sum(bool(cell.text) for cell in first)
-    return has_names(cell_texts(grid)) or (has_groups and has_names(cell_texts(below)))
+    is_caption = cells_of(first) == [first[0]]
+    is_above_names = has_groups or is_caption
+    return has_names(cell_texts(grid)) or (is_above_names and has_names(cell_texts(below)))
 
 
 def _is_marked(row: Row) -> bool:
     return all(cell.is_name for cell in cells_of(row))
-
-
-def _has_figures(row: Sequence[Cell]) -> bool:
-    return any(is_figure(cell.text) for cell in row)
-
-
-def _with_groups(row: Row, below: Row) -> Row:
-    """Return a row with its names extended to the right, if each of them is above several columns."""
-    merged = [*row]
-    named = [x for x, cell in enumerate(below) if cell.text]
-    for x in named:
-        if x and not row[x].text:
-            merged[x] = merged[x - 1]
-    are_groups = all(merged.count(merged[x]) > 1 for x in named)
-    return merged if are_groups else row
-
-
-def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
-    """Return whether a row names the columns below merged names of the row above, gives their units, or is
-    merged above years.
-    """
-    added = [cell.text for cell in cells_of(row) if cell not in upper]
-    if all(map(_UNIT.fullmatch, added)):
-        return bool(added)
-    if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
-        return False
-    is_below_groups = any(_is_divided(x, upper, row) for x in range(1, len(row)))
-    return is_below_groups or _is_above_years(row, below)
-
-
-def _is_above_years(row: Row, below: Grid) -> bool:
-    has_figures = len(below) > 1  # below the years
-    return has_figures and _ends_merged(row) and all(is_year(cell.text) for cell in below[0][1:])
-
-
-def _is_divided(x: int, upper: Row, row: Row) -> bool:
-    """Return whether two adjacent columns share a name in the upper row, but not in the lower one."""
-    is_in_group = upper[x] is upper[x - 1] and upper[x].text != ""
-    return is_in_group and row[x] is not row[x - 1]
 
 
 # Forms: names beside values, perhaps several in a row
@@ -414,7 +362,7 @@ def _are_list(upper: _FormRow, lower: _FormRow) -> bool:
 def _is_shaped_as_form(rows: Sequence[_FormRow]) -> bool:
     """Return whether a row ends in a merged value, or a column of values mixes figures and texts."""
     names, values = zip(*chain(*(row.pairs for row in rows)), strict=True)
-    if not all(value.text for value in values) or _has_figures(names):
+    if not all(value.text for value in values) or any(is_figure(name.text) for name in names):
         return False
     figures = sum(is_figure(value.text) for value in values)
     rarer = min(figures, len(values) - figures)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, dropwhile, pairwise, zip_longest
+
+from llama_pack_densex.text.tokens import has_words
 
 _FIGURE = re.compile(
     r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円€£$]|[A-Za-zµμΩ°/]{1,4})?[¹²³⁰-⁹]*"
@@ -38,6 +41,8 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         return otherwise
     if all(map(_PAIR.search, names)) or _has_amounts(first, columns):
         return False
+    if not first[0] and is_above_figures(first, below):
+        return True
     if otherwise or len(names) < 2 or not all(map(_may_be_name, names)):
         return otherwise
     return any(map(_USUAL.fullmatch, first)) or any(map(_is_above_values, first, columns))
@@ -99,3 +104,73 @@ _TIMES_AS_LONG = 2
 def is_value(text: str) -> bool:
     """Return whether a text is a figure, a date or the like, or a mark."""
     return text[0].isdigit() or not any(map(str.isalpha, text)) or is_figure(text)
+
+
+def further_names(header: Sequence[Sequence[str]], below: Sequence[Sequence[str]]) -> int:
+    """Return how many rows below the first ones of a header go on naming the columns of a table."""
+    rows = [*header]
+    for depth, row in enumerate(below[:-1]):
+        if not _goes_on(column_names(rows), row, below[depth + 1 :]):
+            return depth
+        rows.append(row)
+    return max(0, len(below) - 1)
+
+
+def _goes_on(names: Sequence[str], row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Return whether a row below names of columns names them too: below groups of columns, which converters
+    to Markdown repeat over each column; or above figures, where columns have no name yet or the row no label.
+    """
+    is_repeated = any(name and name == following for name, following in pairwise(names))
+    if is_repeated and has_names([row, *below]):
+        return True
+    if not is_above_figures(row, below):
+        return False
+    label, *values = row
+    texts = [*filter(None, values)]
+    if label in ("", names[0]):
+        # one text below names of all columns is a heading
+        return len(texts) > 1 or len(row) == 2 or not all(names[1:]) or _is_in_brackets(texts[0])
+    is_new = any(text and not name for name, text in zip(names[1:], values, strict=True))
+    return is_new and (any(names[1:]) or any(map(_YEAR.search, texts)))
+
+
+def _is_in_brackets(text: str) -> bool:
+    return text.startswith(("(", "（", "[", "［"))
+
+
+def is_above_figures(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Return whether the cells of a row behind its label are no figures, but most of those below are.
+
+    Rows without figures directly below, which may be names of columns too, do not count.
+    """
+    texts = [*filter(None, row[1:])]
+    if not texts or any(map(is_figure, texts)):
+        return False
+    rows = dropwhile(lambda cells: not any(map(is_figure, cells[1:])), below)
+    cells = [*filter(has_words, chain.from_iterable(cells[1:] for cells in rows))]
+    return 2 * sum(map(is_value, cells)) > len(cells)
+
+
+def column_names(header: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of columns, given the rows of a header, of which upper ones name groups of columns."""
+    rows = [*map(_over_groups, header, header[1:]), *header[-1:]]
+    columns = zip_longest(*rows, fillvalue="")
+    return [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
+
+
+def _over_groups(row: Sequence[str], below: Sequence[str]) -> Sequence[str]:
+    """Return the names of groups over each of their columns, if each of several is over several columns; the
+    name of all columns, in the middle, over the first.
+    """
+    middle = len(row) // 2
+    others = [*row[:middle], *row[middle + 1 :]]
+    if len(row) > 2 and not any(others):
+        return ["", row[middle], *others[1:]]
+    spread = [*row]
+    named = [x for x, name in enumerate(below[: len(row)]) if name]
+    for x in named:
+        if x and not row[x]:
+            spread[x] = spread[x - 1]
+    counts = Counter(spread[x] for x in named)
+    are_groups = len(counts) > 1 and min(counts.values()) > 1
+    return spread if are_groups else row

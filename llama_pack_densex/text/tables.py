@@ -9,7 +9,13 @@ from dataclasses import replace
 from html import unescape
 from itertools import chain, pairwise, takewhile, zip_longest
 
-from llama_pack_densex.text.column_names import has_names
+from llama_pack_densex.text.column_names import (
+    column_names,
+    further_names,
+    has_names,
+    is_above_figures,
+    is_figure,
+)
 from llama_pack_densex.text.layout import Block, BlockKind, Blocks, Line, Lines, lines_from
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.tokens import has_letters, has_words
@@ -28,15 +34,17 @@ def pipe_table(rows: PipeRows, rule: Line) -> Blocks:
     (first, header), *below = rows
     # markdown-it takes a line below a table for a row of one cell
     body = [*takewhile(lambda row: "|" in row[0].text, below)]
-    header_end = rule.end
-    while _names_groups(header, body):
-        line, lower = body.pop(0)
-        header_end = line.end
-        pairs = zip(header, lower, strict=True)
-        header = [" ".join(dict.fromkeys(filter(None, pair))) for pair in pairs]
-    names = tuple(header)
     texts = [cells for _, cells in body]
-    is_record = names == ("", "")
+    is_record = header == ["", ""]
+    depth = 0
+    if not is_record:
+        depth = further_names([header], texts)
+    header_end = rule.end
+    if depth:
+        header_end = body[depth - 1][0].end
+    names = tuple(column_names([header, *texts[:depth]]))
+    body = body[depth:]
+    texts = texts[depth:]
     if not is_record:
         texts = with_labels(texts)
     counts = Counter(chain.from_iterable(texts))
@@ -49,13 +57,6 @@ def pipe_table(rows: PipeRows, rule: Line) -> Blocks:
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
         return [_record(blocks)]
     return _with_groups(blocks)
-
-
-def _names_groups(header: Sequence[str], body: PipeRows) -> bool:
-    """Return whether a header names groups of columns, which converters to Markdown repeat over each column,
-    and the first row below it the columns."""
-    is_repeated = any(name and name == following for name, following in pairwise(header))
-    return is_repeated and has_names([cells for _, cells in body])
 
 
 def _is_one_cell(cells: Sequence[str], counts: Mapping[str, int]) -> bool:
@@ -82,20 +83,25 @@ LONGEST_GROUP = 60  # characters of a table row that is a heading
 
 
 def _with_groups(blocks: Blocks) -> Blocks:
-    """Mark rows as headings in a table of three or more columns: those with only a short first cell,
-    above a full row.
+    """Mark rows as headings in a table of three or more columns: those with only a short first cell, or a
+    short cell above figures, above a full row.
     """
     grouped: list[Block] = []
     for block, below in pairwise(blocks):
-        if _is_label(block) and not _is_label(below):
-            block = replace(block, kind="group")
+        if _is_group(block.cells, below.cells):
+            heading = "".join(block.cells)
+            cells = (heading, *[""] * (len(block.cells) - 1))
+            block = replace(block, kind="group", cells=cells)
         grouped.append(block)
     return [*grouped, blocks[-1]]
 
 
-def _is_label(block: Block) -> bool:
-    label, *values = block.cells or ("",)
-    return 0 < len(label) <= LONGEST_GROUP and len(values) > 1 and not any(values)
+def _is_group(cells: Sequence[str], below: Sequence[str]) -> bool:
+    texts = [*filter(None, cells)]
+    if len(cells) < 3 or len(texts) != 1 or len(texts[0]) > LONGEST_GROUP:
+        return False
+    is_label = cells[0] != ""
+    return (is_label and any(below[1:])) or is_above_figures(cells, [below])
 
 
 def _record(blocks: Blocks) -> Block:
@@ -193,8 +199,9 @@ def html_table(text: str, start: int, end: int) -> Blocks:
         return ()
     grid = _html_grid(rows)
     headers = len([*takewhile(_is_header, rows)]) or int(has_names(grid))
-    columns = zip(*grid[:headers], strict=True)
-    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in columns)
+    if headers:
+        headers += further_names(grid[:headers], grid[headers:])
+    names = tuple(column_names(grid[:headers]))
     blocks: list[Block] = []
     if headers:
         blocks.append(Block(start, rows[headers - 1].end(), "columns", names=names))
@@ -244,7 +251,8 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return the rows of a table with the labels of groups repeated in the blank cells below them.
 
     Labels are in the first columns (or behind one that counts the rows), distinct, and with blank cells
-    between them. Totals, and rows that only begin further right, are in no group.
+    between them. Totals, rows that only begin further right, and those that have only figures behind the
+    blank cell, as totals without a label do, or a text above figures, are in no group.
 
     Example:
         >>> with_labels([["East", "Tea", "5"], ["", "Milk", "3"], ["West", "Tea", "4"]])
@@ -254,7 +262,8 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     columns = [*zip(*rows, strict=False)]
     counts_rows = columns != [] and all(map(str.isdecimal, columns[0]))
     first = end = int(counts_rows)
-    grouped = [row for row in filled if not any(map(TOTAL.search, row[: first + 2]))]
+    pairs = pairwise([*filled, []])
+    grouped = [row for row, below in pairs if _may_be_in_group(row[first:], below[first:])]
     while end + 1 < len(columns):
         below_labels = _below_labels(grouped, first, end)
         if not _are_labels(grouped, first, end, below_labels):
@@ -266,6 +275,17 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         if not any(unlabelled[first : end + 1]):
             row[:] = unlabelled
     return filled
+
+
+def _may_be_in_group(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Return whether a row has the label of a group or may be below one: a total or heading is not."""
+    if any(map(TOTAL.search, row[:2])):
+        return False
+    if any(row[:1]):
+        return True
+    texts = [*filter(None, row)]
+    is_heading = len(texts) == 1 and is_above_figures(row, [below])
+    return not is_heading and not all(map(is_figure, texts))
 
 
 def _below_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> list[int]:

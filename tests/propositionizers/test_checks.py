@@ -133,6 +133,12 @@ def test_a_date_may_be_said_by_another_one(proposition: str, is_said: bool) -> N
     assert (found(SALE, proposition) == []) == is_said
 
 
+def test_a_month_may_be_written_together_with_its_day() -> None:
+    passage = Passage("The bonus was paid on December31, 2019 in cash.")
+    assert found(passage, "The bonus was paid on December 31, 2019 in cash.") == []
+    assert found(passage, "The bonus was paid on December 30, 2019 in cash.") != []
+
+
 LEASE = Passage(
     "The tenant may not keep animals. The tenant may sublet one room. Rent rises by at most 50 euros a year. "
     "Some costs are charged after 2024. The notice must be written, and the new rooms are "

@@ -252,13 +252,53 @@ def test_a_cell_over_all_columns_that_a_converter_repeated_in_each_is_a_group() 
             "Party|Party|Votes\n-|Left|1,204\nLeft|Left|99",
             ["Party: -; Party: Left; Votes: 1,204", "Party: Left; Party: Left; Votes: 99"],
         ),
+        (
+            "||Years Ended\n|2019|2018\n|$|$\nSales|7|9",
+            ["Sales; 2019 $: 7; Years Ended 2018 $: 9"],
+        ),
+        (
+            "Years Ended||\n(In thousands)|2019|2018\nSales|7|9",
+            ["Years Ended (In thousands): Sales; 2019: 7; 2018: 9"],
+        ),
+        (
+            "|East|West\nTea|hot|iced\nPrice|7|9",
+            ["Tea; East: hot; West: iced", "Price; East: 7; West: 9"],
+        ),
+        (
+            "Name|Type|Since\n|node|\nsize|text|-\nkind|text|×",
+            ["Type: node", "Name: size; Type: text; Since: -", "Name: kind; Type: text; Since: ×"],
+        ),
     ],
 )
-def test_a_header_of_two_rows_names_each_column_after_its_group(
+def test_a_header_of_several_rows_names_each_column_after_its_group(
     table: str, rows: list[str]
 ) -> None:
     header, *below = [f"| {line.replace('|', ' | ')} |" for line in table.splitlines()]
     assert passage_sentences("\n".join([header, "|---|---|---|", *below])) == tuple(rows)
+
+
+def test_a_name_left_blank_over_the_further_columns_of_its_group_counts_in_each() -> None:
+    text = (
+        "|  | Plan |  | Actual |  |\n|---|---|---|---|---|\n|  | 2019 | 2018 | 2019 | 2018 |\n"
+        "| Sales | 7 | 9 | 6 | 8 |"
+    )
+    assert passage_sentences(text) == (
+        "Sales; Plan 2019: 7; Plan 2018: 9; Actual 2019: 6; Actual 2018: 8",
+    )
+
+
+def test_a_name_in_the_middle_of_all_columns_stands_before_the_first() -> None:
+    text = "|  |  | Years Ended |  |\n|---|---|---|---|\n|  | 2019 | 2018 | 2017 |\n| Sales | 7 | 8 | 9 |"
+    assert passage_sentences(text) == ("Sales; Years Ended 2019: 7; 2018: 8; 2017: 9",)
+
+
+def test_a_row_of_a_text_alone_above_figures_is_a_heading_in_whatever_column_it_is() -> None:
+    rows = "| | Fruit: | |\n| Apple | 7 | 9 |\n| | | Nuts |\n| Pecan | 6 | 8 |"
+    text = f"| | 2019 | 2018 |\n|---|---|---|\n{rows}"
+    assert passage_sentences(text) == (
+        "Fruit:; Apple; 2019: 7; 2018: 9",
+        "Nuts; Pecan; 2019: 6; 2018: 8",
+    )
 
 
 def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
@@ -286,6 +326,7 @@ def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
             ["East|Tea|5", "East|Milk|3", "West|Tea|4", "||12"],
         ),
         *([rows, rows] for rows in (["x|Tea|5", "|Milk|3", "x|Cake|4"], ["Tea|5", "Ham|3", "|8"])),
+        *([rows, rows] for rows in (["Tea|5|7", "|5|7", "Ham|3|4"], ["Tea|5", "|Meat", "Ham|3"])),
     ],
 )
 def test_labels_of_groups_count_in_the_blank_cells_below_them(

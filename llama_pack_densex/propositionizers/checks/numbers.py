@@ -151,7 +151,7 @@ def _with_name(number: Number, text: str, end: int) -> Number:
         number,
         name="" if is_month else f"{prefix}{number.shown}{suffix}",
         key=f"{prefix.rstrip(' -')} {suffix.lstrip('-')}".strip().casefold(),
-        is_glued=is_glued_before or is_glued_behind,
+        is_glued=not is_month and (is_glued_before or is_glued_behind),
     )
 
 
