@@ -12,7 +12,7 @@ from operator import attrgetter
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.plain import heading_text
+from llama_pack_densex.text.plain import LIST_MARKER, heading_text
 from llama_pack_densex.text.sentences import split_sentences
 from llama_pack_densex.text.tables import PIPE
 
@@ -166,7 +166,9 @@ class Outline:
             return between
         if "\n" not in between:  # within an item, or a row of which cells are left out
             return "|" * len(PIPE.findall(between)) + " "
-        return ("\n\n" if "\n\n" in between else "\n") + self._indentation(start)
+        # without a blank line, only a list that begins with 1 ends a paragraph in CommonMark
+        is_apart = "\n\n" in between or LIST_MARKER.match(self._text, start)
+        return ("\n\n" if is_apart else "\n") + self._indentation(start)
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1

@@ -589,3 +589,14 @@ def test_a_row_says_the_same_below_its_context_as_in_the_document(text: str) -> 
         if block.kind == "row":
             rows = [(part.kind, part.names, part.cells) for part in found]
             assert rows == [("row", block.names, block.cells)]
+
+
+def test_a_numbered_item_begins_below_its_context_as_in_the_document() -> None:
+    text = "4. 日数は次のとおり。\n    1. 午後出発・・・0.5日\n    2. 午前・・・1日\n    3. 休日・・・0日"
+    start = text.index("2.")
+    context = Outline(text).context_of(start, len(text))
+    below = find_blocks(text[start:], context)
+    assert [text[start:][slice(*block.span)] for block in below] == [
+        "2. 午前・・・1日",
+        "3. 休日・・・0日",
+    ]
