@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.utils import get_cache_dir
 
 from llama_pack_densex.embeddings import ONNX_FILES, BiEncoderEmbedding, OnnxEmbedding, Pooling
-from llama_pack_densex.llm.errors import scrub, shown
+from llama_pack_densex.llm.errors import error_text, shown
 from llama_pack_densex.llm.names import (
     HUGGINGFACE_ADVICE,
     LOCAL_ADVICE,
@@ -121,10 +121,10 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
 
 def _default_llm() -> tuple[LLM | None, str]:
     # the attribute behind the property: reading the property would create core's own OpenAI default
-    chosen = getattr(Settings, "_llm", None)
+    chosen = Settings._llm
     if type(chosen) is MockLLM:  # core's replacement for None
         return None, "none, as Settings.llm says"
-    if chosen is not None:
+    if chosen:
         return chosen, f"{_name(chosen)} from Settings.llm"
     if os.environ.get("OPENAI_API_KEY"):
         llm = named_llm(OPENAI_MODEL)
@@ -186,18 +186,15 @@ def _embed_model_of(name: str) -> tuple[BaseEmbedding, str]:
 
 
 def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
-    chosen = getattr(Settings, "_embed_model", None)
+    chosen = Settings._embed_model
     if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # core's replacement for None
         return None, "none, as Settings.embed_model says"
-    if chosen is not None:
+    if chosen:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
-    if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
+    if is_installed("llama_index.embeddings.huggingface") and cached_model(E5):
         return _retriever("multilingual-e5"), E5
-    if (
-        is_installed("onnxruntime")
-        and is_installed("tokenizers")
-        and _are_downloaded(E5, ONNX_FILES)
-    ):
+    has_packages = is_installed("onnxruntime") and is_installed("tokenizers")
+    if has_packages and all(_cached_file(E5, file) for file in ONNX_FILES):
         return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
     return None, NO_EMBED_MODEL
 
@@ -226,7 +223,7 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
     Args:
         model: The model; None for none.
     """
-    if model is None:
+    if not model:
         return NONE
     name = str(model.model_name)
     if Path(name).is_dir():
@@ -245,7 +242,7 @@ def _identity_of_folder(folder: Path) -> str:
     resolved = folder.resolve()
     for retriever in RETRIEVERS.values():
         place = cached_model(retriever.checkpoint)
-        if place is not None and place.resolve() == resolved:
+        if place and place.resolve() == resolved:
             return retriever.checkpoint
     return f"{folder.name} ({_content_of(resolved)})"
 
@@ -305,29 +302,26 @@ def _content_of(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _are_downloaded(repository: str, files: Iterable[str]) -> bool:
-    """Return whether these files of a Hugging Face model are all in the local cache."""
-    try:
-        from huggingface_hub import try_to_load_from_cache
-    except ImportError:
-        return False
-    return all(isinstance(try_to_load_from_cache(repository, file), str) for file in files)
-
-
 def cached_model(repository: str) -> Path | None:
     """Return the folder of a Hugging Face model that is in the local cache with its weights, or None."""
-    try:
-        from huggingface_hub import try_to_load_from_cache
-    except ImportError:
-        return None
     # huggingface_hub's own cache (its environment variables may move it), then the folder that
     # HuggingFaceEmbedding downloads to
     for cache in (None, get_cache_dir()):
         for weights in ("model.safetensors", "pytorch_model.bin"):
-            file = try_to_load_from_cache(repository, weights, cache_dir=cache)
-            if isinstance(file, str) and (Path(file).parent / "config.json").exists():
-                return Path(file).parent
+            file = _cached_file(repository, weights, cache)
+            if file and (file.parent / "config.json").exists():
+                return file.parent
     return None
+
+
+def _cached_file(repository: str, name: str, cache: str | None = None) -> Path | None:
+    """Return a file of a Hugging Face model in a local cache, or None."""
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
+    file = try_to_load_from_cache(repository, name, cache)
+    return Path(file) if isinstance(file, str) else None
 
 
 def _retriever(name: str, place: str = "") -> BaseEmbedding:
@@ -359,18 +353,14 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
         checkpoints = " and ".join(filter(None, (retriever.checkpoint, retriever.questions)))
         both = ", a folder that holds both" if retriever.questions else ""
         raise ValueError(
-            f"{full_name!r} cannot be loaded: {_reason(error)}. Without a network, get {checkpoints} "
-            f"elsewhere with `hf download`, and write {name}:FOLDER{both}"
+            f"{full_name!r} cannot be loaded: {error_text(error).rstrip('.')}. Without a network, get "
+            f"{checkpoints} elsewhere with `hf download`, and write {name}:FOLDER{both}"
         ) from None
 
 
 def _place_of(checkpoint: str) -> str:
     """Return the folder of a checkpoint that was downloaded earlier, else the checkpoint's name."""
     return checkpoint and str(cached_model(checkpoint) or checkpoint)
-
-
-def _reason(error: Exception) -> str:
-    return scrub(f"{type(error).__name__}: {error}").rstrip(".")
 
 
 def _local_model() -> BaseEmbedding:
@@ -390,8 +380,8 @@ def _local_model() -> BaseEmbedding:
         ) from error
     except Exception as error:  # many types are raised if the model is missing or damaged
         raise ValueError(
-            f"{LOCAL!r} cannot be loaded: {_reason(error)}. With a network, get the model once with: "
-            f"hf download {E5} {' '.join(ONNX_FILES)}"
+            f"{LOCAL!r} cannot be loaded: {error_text(error).rstrip('.')}. With a network, get the model "
+            f"once with: hf download {E5} {' '.join(ONNX_FILES)}"
         ) from None
 
 

@@ -7,7 +7,7 @@ allowed, and whether an index stores it. A test checks that the two agree.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -22,6 +22,7 @@ from llama_pack_densex.index.manifest import Manifest
 from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
+from llama_pack_densex.node_parsers.nodes import Listed
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
@@ -89,13 +90,6 @@ class UserArguments(PackArguments, total=False):
     vector_store: BasePydanticVectorStore | None
 
 
-def _listed(names: Any) -> tuple[Any, ...]:
-    """Return names as a tuple; a single name becomes a tuple of one."""
-    return (
-        tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
-    )
-
-
 def _underscored(name: Any) -> Any:
     # the strategies of `compare` are spelled with hyphens ("auto-merging")
     return name.replace("-", "_") if isinstance(name, str) else name
@@ -105,7 +99,6 @@ def _of_mode(context: Any) -> Any:
     return {"mode": context} if isinstance(context, str) else context
 
 
-_Listed = BeforeValidator(_listed)
 _Language = Annotated[str, Field(pattern=f"^({'|'.join(LANGUAGE_NAMES)})$")]
 _Count = Annotated[int, Field(gt=0, strict=True)]
 _Share = Annotated[float, Field(ge=0, le=1, strict=True)]
@@ -119,7 +112,7 @@ class PackOptions(BaseModel, frozen=True):
     """
 
     mode: Annotated[Mode, BeforeValidator(_underscored)] = "recursive"
-    granularity: Annotated[tuple[SearchedGranularity, ...], _Listed, Field(min_length=1)] = (
+    granularity: Annotated[tuple[SearchedGranularity, ...], Listed, Field(min_length=1)] = (
         DEFAULT_GRANULARITY
     )
     similarity_top_k: _Count = 4
@@ -130,9 +123,9 @@ class PackOptions(BaseModel, frozen=True):
     hybrid: StrictBool | Literal["store"] = True
     dense_weight: _Share | None = None
     hops: Hops = 1
-    languages: Annotated[tuple[_Language, ...], _Listed] = ()
-    embed_metadata: Annotated[tuple[str, ...], _Listed] = EMBED_METADATA
-    llm_metadata: Annotated[tuple[str, ...], _Listed] = LLM_METADATA
+    languages: Annotated[tuple[_Language, ...], Listed] = ()
+    embed_metadata: Annotated[tuple[str, ...], Listed] = EMBED_METADATA
+    llm_metadata: Annotated[tuple[str, ...], Listed] = LLM_METADATA
     context: Annotated[PropositionContextPostprocessor, BeforeValidator(_of_mode)] = (
         PropositionContextPostprocessor()
     )
@@ -157,9 +150,7 @@ class PackOptions(BaseModel, frozen=True):
             manifest: The manifest of the index; None for a new one.
             arguments: The arguments of the pack; None values and names that are no options are ignored.
         """
-        made_with = (
-            {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
-        )
+        made_with = {name: getattr(manifest, name) for name in OF_THE_INDEX} if manifest else {}
         chosen = {
             name: value
             for name, value in arguments.items()

@@ -199,7 +199,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             if self._index.store.is_empty():
                 raise ValueError("none of the documents has any text: there is nothing to search")
         except BaseException as error:
-            if folder is not None:
+            if folder:
                 is_silence = getattr(error, "is_silence", False)
                 abandon(folder, keep=was_there or is_silence or self._has_paid())
             raise
@@ -281,7 +281,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     def _set_up(self, options: PackOptions, opened: NodeIndex, arguments: UserArguments) -> None:
         parser, proposition_source = wiring.make_node_parser(options, arguments)
-        if opened.folder is not None:
+        if opened.folder:
             replies = opened.folder.path / REPLIES_FILE
             propositionizer = parser.propositionizer.keeping_replies(replies)
             if propositionizer is not parser.propositionizer:

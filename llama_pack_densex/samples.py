@@ -13,7 +13,6 @@ from typing import Any
 
 from llama_index.core.base.llms.types import (
     CompletionResponse,
-    CompletionResponseAsyncGen,
     CompletionResponseGen,
     LLMMetadata,
 )
@@ -105,7 +104,7 @@ class RecordedLLM(CustomLLM):
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         passage = _ASKED_PASSAGE.search(prompt)
-        if passage is not None:
+        if passage:
             return CompletionResponse(text=self._propositions(passage["text"]))
         return CompletionResponse(text=_with_numbers(self._reply(prompt), prompt))
 
@@ -116,15 +115,6 @@ class RecordedLLM(CustomLLM):
         for piece in re.findall(r"\S+\s*|\s+", self.complete(prompt).text):
             text += piece
             yield CompletionResponse(text=text, delta=piece)
-
-    async def astream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> CompletionResponseAsyncGen:
-        async def pieces() -> CompletionResponseAsyncGen:
-            for response in self.stream_complete(prompt):
-                yield response
-
-        return pieces()
 
     def _propositions(self, text: str) -> str:
         propositions = _recordings_in(self.folder).propositionize([Passage(text)])[0].texts

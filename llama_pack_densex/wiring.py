@@ -78,7 +78,7 @@ def make_node_parser(
     """
     passages = arguments.get("text_splitter")
     node_parser = arguments.get("node_parser")
-    if node_parser is not None:
+    if node_parser:
         parts = [passages, arguments.get("propositionizer"), arguments.get("proposition_llm")]
         if any(part is not None for part in parts):
             raise ValueError(
@@ -115,7 +115,7 @@ def _units_to_make(options: PackOptions) -> tuple[UnitGranularity, ...]:
 def _make_propositionizer(arguments: UserArguments) -> tuple[Propositionizer, str]:
     propositionizer = arguments.get("propositionizer")
     named_llm = arguments.get("proposition_llm")
-    if propositionizer is not None:
+    if propositionizer:
         if named_llm is not None:
             raise ValueError("pass proposition_llm or propositionizer, not both")
         return propositionizer, f"propositions by {propositionizer.class_name()}"
@@ -123,7 +123,7 @@ def _make_propositionizer(arguments: UserArguments) -> tuple[Propositionizer, st
         # by its name, so that an unpickled copy can make the LLM again
         return LLMPropositionizer(llm=named_llm), f"propositions by {named_llm}"
     llm, source = resolve_llm(named_llm, "proposition_llm")
-    if llm is not None:
+    if llm:
         return LLMPropositionizer(llm=llm), f"propositions by {source}"
     source = f"LLM for propositions: {source}, so sentences stand in for them"
     return SentencePropositionizer(), source
@@ -134,15 +134,8 @@ def _report_unused_settings() -> None:
 
     The underscored attributes hold only what the user set: reading the properties creates defaults.
     """
-    chosen = [
-        getattr(Settings, "_node_parser", None),
-        *(getattr(Settings, "_transformations", None) or ()),
-    ]
-    sizes = {
-        type(part).__name__: getattr(part, "chunk_size", None)
-        for part in chosen
-        if part is not None
-    }
+    chosen = filter(None, [Settings._node_parser, *(Settings._transformations or ())])
+    sizes = {type(part).__name__: getattr(part, "chunk_size", None) for part in chosen}
     if sizes.items() - {("SentenceSplitter", constants.DEFAULT_CHUNK_SIZE)}:
         logger.warning(
             "The splitter in Settings (%s) is not used: passages end at sentence ends and have up to %d "
@@ -167,7 +160,7 @@ def embed_model_for(
         InvalidIndexError: The model is not the one that made the index.
         UnnamedModelError: The index names an address or a folder that the user has not named.
     """
-    if manifest is None:
+    if not manifest:
         return resolve_embed_model(embed_model)
     if embed_model is None and manifest.embed_model == NONE:
         return None, "none, as when the index was made"
@@ -299,7 +292,7 @@ class RetrieverMaker:
         top_k = options.similarity_top_k
         if similarity_top_k is not None:
             top_k = PackOptions(similarity_top_k=similarity_top_k).similarity_top_k
-        if self.reranker is None:
+        if not self.reranker:
             return self._retriever(top_k, filters)
         candidates = options.rerank_k or max(MIN_CANDIDATES, 5 * top_k)
         retriever = self._retriever(max(candidates, top_k), filters)
@@ -321,14 +314,18 @@ class RetrieverMaker:
 
     def _search(self, filters: MetadataFilters | None) -> UnitSearch:
         options = self.options
-        weight = None
-        store_query = None
+        settings: dict[str, Any] = {}
         if options.hybrid == "store":
-            store_query = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
+            settings["of_store"] = {
+                "mode": VectorStoreQueryMode.HYBRID,
+                "alpha": options.dense_weight,
+            }
         elif options.hybrid:
-            weight = dense_weight(self.trust, options.dense_weight, options.languages)
+            settings["dense_weight"] = dense_weight(
+                self.trust, options.dense_weight, options.languages
+            )
         search = TwoHopSearch if options.hops == 2 else UnitSearch
-        return search(self.nodes, options.granularity, filters, weight, store_query)
+        return search(self.nodes, options.granularity, filters, **settings)
 
 
 def make_synthesizer(
@@ -336,16 +333,18 @@ def make_synthesizer(
 ) -> SourcedSynthesizer:
     """Return the synthesizer that answers: by an LLM over the assembled context, or with quotations."""
     callbacks = callback_manager()
-    if llm is not None:
+    if llm:
         return CitedSynthesizer(llm, options.context, options.streaming, callbacks, trust)
-    return ExtractiveSynthesizer(trust, options.streaming, callbacks)
+    return ExtractiveSynthesizer(
+        streaming=options.streaming, callback_manager=callbacks, trust=trust
+    )
 
 
 def make_vector_index(
     index: NodeIndex, parser: BasePropositionNodeParser
 ) -> VectorStoreIndex | None:
     """Return LlamaIndex's own index over the same nodes; None without an embedding model."""
-    if index.embed_model is None:
+    if not index.embed_model:
         return None
     store = index.store
     positions = {} if store.vector_store.stores_text else store.positions()
@@ -366,5 +365,4 @@ def callback_manager() -> CallbackManager:
 
     Reading the property of Settings would set one.
     """
-    chosen = getattr(Settings, "_callback_manager", None)
-    return chosen if chosen is not None else CallbackManager()
+    return Settings._callback_manager or CallbackManager()

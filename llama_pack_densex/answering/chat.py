@@ -77,7 +77,7 @@ class StreamingChatResponse(WithCitations, StreamingAgentChatResponse):
         try:
             yield from super().response_gen
         finally:  # core does not close the underlying stream
-            if self.chat_stream is not None:
+            if self.chat_stream:
                 self.chat_stream.close()
 
     async def async_response_gen(self) -> AsyncGenerator[str, None]:
@@ -86,7 +86,7 @@ class StreamingChatResponse(WithCitations, StreamingAgentChatResponse):
                 async for piece in pieces:
                     yield piece
         finally:
-            if self.achat_stream is not None:
+            if self.achat_stream:
                 await self.achat_stream.aclose()
 
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from llama_pack_densex.retrieval.context import count_words
-from llama_pack_densex.text.tokens import IS_CJK, tokenize, words
+from llama_pack_densex.text.tokens import IS_CJK, has_words, tokenize, words
 
 MOST_WORDS = 10
 """Maximum words of a yes or no; a Chinese, Japanese or Korean character counts as half a word."""
@@ -22,7 +22,7 @@ def is_assent(sentence: str, question: str) -> bool:
         question: The question.
     """
     text = _plain(sentence)
-    if not any(map(str.isalnum, text)) or count_words(text) > MOST_WORDS:
+    if not has_words(text) or count_words(text) > MOST_WORDS:
         return False
     if IS_CJK.search(text):
         return _is_assent_ja(text, question)

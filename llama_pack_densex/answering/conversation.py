@@ -26,7 +26,7 @@ from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import count_tokens, text_of
 from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.terminal import plain_logger
-from llama_pack_densex.text.tokens import strip_surrogates, tokenize
+from llama_pack_densex.text.tokens import has_words, strip_surrogates, tokenize
 
 logger = plain_logger(__name__)
 
@@ -79,7 +79,7 @@ class ConversationQuery(PromptMixin):
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
-        self._endpoint = None if llm is None else Endpoint(llm)
+        self._endpoint = Endpoint(llm) if llm else None
         self._prompts: dict[str, BasePromptTemplate] = {
             name: ChatPromptTemplate.from_messages([("system", system), ("user", _REQUEST)])
             for name, system in _SYSTEMS.items()
@@ -93,7 +93,7 @@ class ConversationQuery(PromptMixin):
             history: The messages before it.
         """
         query = by_rules(message, history)
-        if self._endpoint is None or not _needs_llm(query, history):
+        if not self._endpoint or not _needs_llm(query, history):
             return query
         try:
             response = self._endpoint.predict(self._prompt(message), _values(message, history))
@@ -104,7 +104,7 @@ class ConversationQuery(PromptMixin):
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
         """Return the query for the newest message asynchronously; see `form`."""
         query = by_rules(message, history)
-        if self._endpoint is None or not _needs_llm(query, history):
+        if not self._endpoint or not _needs_llm(query, history):
             return query
         try:
             response = await self._endpoint.apredict(
@@ -166,7 +166,7 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
 def _lines_of_query(reply: str) -> Iterator[str]:
     for line in reply.splitlines():
         text = _LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-")
-        if any(map(str.isalnum, text)) and not text.endswith((":", "：")):
+        if has_words(text) and not text.endswith((":", "：")):
             yield text
 
 

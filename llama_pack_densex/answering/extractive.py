@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise, takewhile
 from operator import attrgetter
+from typing import Any
 
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Outcome
@@ -84,17 +84,11 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
     are presented as the closest passages (see `judge`).
 
     Args:
-        trust: How well the index's embedding model knows each language; read at each question.
-        streaming: Whether answers are streamed.
+        **settings: Arguments of `SourcedSynthesizer`: `streaming`, `callback_manager` and `trust`.
     """
 
-    def __init__(
-        self,
-        trust: Mapping[str, LanguageTrust] | None = None,
-        streaming: bool = False,
-        callback_manager: CallbackManager | None = None,
-    ) -> None:
-        super().__init__(None, None, streaming, callback_manager, trust)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(None, **settings)
 
     def _prepare(
         self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, full_question: str
@@ -144,7 +138,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     paragraphs = defaultdict(list)
     for fact in choose_facts(ranked, LIST_WORDS, improve):
         paragraphs[fact.source.node_id].append(fact)
-    numbers = {node.node_id: number for number, node in enumerate(nodes, start=1)}
+    numbers = {node.node_id: number for number, node in enumerate(nodes, 1)}
     return "\n\n".join(
         _paragraph(_completed(facts), numbers[node_id]) for node_id, facts in paragraphs.items()
     )
@@ -504,7 +498,7 @@ def _nearness(sources: Sequence[Source], trust: LanguageTrust | None) -> float:
     similarity of 1."""
     units = chain.from_iterable(source.units for source in sources)
     similarities = [unit.similarity for unit in units if unit.similarity is not None]
-    if not similarities or trust is None or not trust.known or trust.unrelated is None:
+    if not similarities or not trust or not trust.known or trust.unrelated is None:
         return 0.0
     nearness = (max(similarities) - trust.unrelated) / max(1 - trust.unrelated, 1e-6)
     return max(nearness, 0.0)

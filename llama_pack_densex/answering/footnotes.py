@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from llama_pack_densex.answering.claims import claims_nothing, is_assent, says_what_is_missing
@@ -17,7 +18,7 @@ from llama_pack_densex.answering.sources import Source, coverage_of
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.sentences import Span
-from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
+from llama_pack_densex.text.tokens import content_words, has_words, strip_surrogates, tokenize
 
 SUPPORTED = 0.5
 """The share of a sentence's content words that its sources must contain to support it."""
@@ -244,7 +245,7 @@ class SentenceMarker:
 
     def _mark_of(self, sentence: str, following: str = "") -> str:
         """Return the mark of a sentence that has ended; empty if it needs none."""
-        if not any(map(str.isalnum, sentence)):
+        if not has_words(sentence):
             return ""
         if self._footnotes.of(sentence, following) or _STATES_NOTHING.search(sentence):
             return ""
@@ -256,6 +257,7 @@ class SentenceMarker:
         return separator(sentence) + self._mark
 
 
+@dataclass
 class SentenceFootnotes:
     """Finds the sources of an answer's sentences, one sentence after the other.
 
@@ -264,9 +266,8 @@ class SentenceFootnotes:
     its numbers.
     """
 
-    def __init__(self, sources: Mapping[int, Source]) -> None:
-        self._sources = sources
-        self._lent: list[Source] = []
+    sources: Mapping[int, Source]
+    lent: list[Source] = field(default_factory=list)
 
     def of(self, sentence: str, following: str) -> list[Source]:
         """Return the sources of the next sentence.
@@ -278,10 +279,10 @@ class SentenceFootnotes:
         own = self._cited_in(sentence)
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):
-            self._lent = own if _INTRODUCES.search(plain) else []
+            self.lent = own if _INTRODUCES.search(plain) else []
         if own:
             return own
-        lent = [*self._lent]
+        lent = [*self.lent]
         later = _NEXT_FOOTNOTES.match(following)
         if later:
             lent += self._cited_in(later[0])
@@ -289,7 +290,7 @@ class SentenceFootnotes:
 
     def _cited_in(self, text: str) -> list[Source]:
         numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", text)))
-        return [self._sources[number] for number in numbers if number in self._sources]
+        return [self.sources[number] for number in numbers if number in self.sources]
 
 
 def _are_supported(text: str, sources: Sequence[Source]) -> bool:
@@ -313,7 +314,7 @@ def separator(text: str, footnote: str = "\n") -> str:
         footnote: The footnote as it was written; on the line of a table's row it is a cell.
     """
     ends = _BLOCK_END.search(text)
-    if ends is None or (ends["row"] and "\n" not in footnote):
+    if not ends or (ends["row"] and "\n" not in footnote):
         return ""
     return "\n\n"
 
@@ -368,8 +369,8 @@ def _leads(note: re.Match[str]) -> bool:
     """Return whether a footnote begins a line, and so belongs to the sentence after it."""
     beginning = note.string[: note.start()].rpartition("\n")[2]
     rest = note.string[note.end() :].partition("\n")[0]
-    begins_line = not any(map(str.isalnum, _MARKER.sub("", beginning.lstrip())))
-    return begins_line and any(map(str.isalnum, _NOTES.sub("", rest)))
+    begins_line = not has_words(_MARKER.sub("", beginning.lstrip()))
+    return begins_line and has_words(_NOTES.sub("", rest))
 
 
 def _sentence_starts(text: str) -> list[int]:

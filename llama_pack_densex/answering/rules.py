@@ -25,7 +25,7 @@ from llama_pack_densex.answering.phrases import (
     in_language,
 )
 from llama_pack_densex.text.language import question_language
-from llama_pack_densex.text.tokens import content_words, tokenize
+from llama_pack_densex.text.tokens import content_words, has_words, tokenize
 
 Kind = Literal["question", "conversation", "small_talk", "vague"]
 
@@ -77,7 +77,7 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     newest = _Message(message, history)
     for rule in _RULES:
         query = rule(newest)
-        if query is not None:
+        if query:
             return query
     return Query("question", _without_filler(newest.text), search_terms(newest.text))
 
@@ -134,7 +134,7 @@ def _about_conversation(message: _Message) -> Query | None:
 
 def _vague(message: _Message) -> Query | None:
     text = message.text
-    lacks_sense = message.is_empty and not (message.subject and any(map(str.isalnum, text)))
+    lacks_sense = message.is_empty and not (message.subject and has_words(text))
     if lacks_sense or _ABOUT_CONVERSATION.fullmatch(message.short):
         return Query("vague", text, reply=in_language(VAGUE, text))
     return None
@@ -172,7 +172,7 @@ def search_terms(text: str) -> str:
     sentence = _without_filler(text)
     for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
         match = pattern.fullmatch(sentence)
-        if match is not None:
+        if match:
             return overview.format(match[1].strip())
     return sentence
 

@@ -108,7 +108,7 @@ class Source:
 
 def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:
     """Return the sources of an answer, numbered in the order of retrieval."""
-    return [Source.of(number, node) for number, node in enumerate(nodes, start=1)]
+    return [Source.of(number, node) for number, node in enumerate(nodes, 1)]
 
 
 def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
@@ -134,7 +134,7 @@ def name_of(citation: Mapping[str, Any]) -> str:
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     """Return copies of retrieved nodes that show the LLM their footnotes; documents' own are rewritten."""
     copies = []
-    for number, node in enumerate(nodes, start=1):
+    for number, node in enumerate(nodes, 1):
         copy = node.node.model_copy()
         footnote = {FOOTNOTE_KEY: f"[^{number}]"}
         # as the first key; the second one overwrites the footnote of an earlier answer

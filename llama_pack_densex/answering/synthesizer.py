@@ -148,7 +148,7 @@ class PendingAnswer:
         Raises:
             ConnectionError: A stream ended without any reply. Clients read a web page as such a stream.
         """
-        if self.prompt is not None and self.reply is None:
+        if self.prompt and self.reply is None:
             raise ConnectionError(
                 "the model could not be asked: no reply arrived. Check the server's address."
             )
@@ -201,7 +201,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         trust: Mapping[str, LanguageTrust] | None = None,
     ) -> None:
         self._trust = {} if trust is None else trust  # an empty mapping may be filled later
-        self.context = context if context is not None else PropositionContextPostprocessor()
+        self.context = context or PropositionContextPostprocessor()
         self._replaced: dict[str, BasePromptTemplate] = {}
         # core's default helpers would load a tokenizer; nothing here repacks prompts
         helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
@@ -306,7 +306,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         return answer
 
     def _stream(self, answer: PendingAnswer, kwargs: dict[str, Any]) -> Generator[str, None, None]:
-        if answer.prompt is not None:
+        if answer.prompt:
             with answer.replying():
                 reply = self._endpoint.predict(
                     answer.prompt, answer.values | kwargs, self._streaming
@@ -322,7 +322,7 @@ class SourcedSynthesizer(BaseSynthesizer):
     async def _astream(
         self, answer: PendingAnswer, kwargs: dict[str, Any]
     ) -> AsyncGenerator[str, None]:
-        if answer.prompt is not None:
+        if answer.prompt:
             with answer.replying():
                 reply = await self._endpoint.apredict(
                     answer.prompt, answer.values | kwargs, self._streaming

@@ -14,7 +14,6 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
-from typer.models import OptionInfo
 
 from llama_pack_densex.cli.output import session
 
@@ -95,8 +94,6 @@ def command(
         parameters = []
         for option, annotation in hints.items():
             info = getattr(kind, option)
-            if name in CONFIGURABLE:
-                info = _with_variable(name, option, info)
             parameters.append(
                 Parameter(option, Parameter.KEYWORD_ONLY, default=info, annotation=annotation)
             )
@@ -104,7 +101,16 @@ def command(
         context = Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
         run.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]
         help = _unwrapped(kind.__doc__ or "")
-        group.command(name, cls=_HelpfulCommand, help=help, rich_help_panel=panel)(run)
+        settings = {}
+        if name in CONFIGURABLE:  # variables such as DENSEX_INDEX_LLM set options too
+            settings["auto_envvar_prefix"] = f"DENSEX_{name}".upper()
+        group.command(
+            name,
+            cls=_HelpfulCommand,
+            context_settings=settings,
+            help=help,
+            rich_help_panel=panel,
+        )(run)
         return kind
 
     return register
@@ -125,14 +131,6 @@ def _unwrapped(docstring: str) -> str:
     """Return a docstring with one line per paragraph: typer unwraps only the first paragraph itself."""
     paragraphs = cleandoc(docstring).split("\n\n")
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
-
-
-def _with_variable(command: str, name: str, info: Any) -> Any:
-    """Let an environment variable such as DENSEX_INDEX_LLM set an option too; arguments stay as they are."""
-    info = copy(info)
-    if isinstance(info, OptionInfo):
-        info.envvar = f"DENSEX_{command}_{name}".upper()
-    return info
 
 
 def options_of(context: typer.Context, name: str) -> dict[str, Any]:

@@ -52,9 +52,9 @@ from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
 from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens
 from llama_pack_densex.models import NONE
+from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
-from llama_pack_densex.wiring import UserArguments, make_node_parser
 
 _WITH_ANSWERS = (
     "recall@1",
@@ -183,9 +183,7 @@ class _Comparison:
             replies = _kept(self.options, REPLIES)
             if replies:
                 propositionizer = propositionizer.keeping_replies(replies)
-            parser, _ = make_node_parser(
-                PackOptions(), UserArguments(propositionizer=propositionizer)
-            )
+            parser = PropositionNodeParser(propositionizer=propositionizer)
             expenses += expenses_of_indexing(documents, parser)
         embed_model = self.options.embed_model
         if embed_model is not None and not _kept(self.options, EMBEDDINGS):

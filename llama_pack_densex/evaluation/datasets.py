@@ -95,7 +95,7 @@ def read_dataset(  # noqa: PLR0913 (public)
         if file and not file.exists():
             raise FileNotFoundError(f"{file}: there is no such file or folder")
     dataset, records = _read_published(path, split)
-    if dataset is None:
+    if not dataset:
         dataset = _read_own(path, records, folder, language, leave_out)
     elif folder:
         raise DatasetError(

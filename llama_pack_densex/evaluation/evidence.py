@@ -279,11 +279,8 @@ class Locator:
 
     def text(self, place: Place) -> str:
         """Return the text at a place; the whole document if the span is unknown."""
-        text = self._texts[place.document_id]
-        if not place.span:
-            return text
-        start, end = place.span
-        return text[start:end]
+        start, end = place.span or (0, None)
+        return self._texts[place.document_id][start:end]
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
         own_span = span_of(node)

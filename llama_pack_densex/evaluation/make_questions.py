@@ -33,8 +33,6 @@ from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.names import named_llm
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens, read_prices
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.node_parsers.nodes import passage_of
 from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.prompts import format_request
@@ -288,12 +286,13 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, str, Pass
 
 
 def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
-    """Yield the id of each document, and its passages."""
-    for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
-        if parsed.error:
-            logger.warning("skipped: %s", parsed.error)
-        nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
-        yield parsed.document.node_id, [passage_of(node) for node in nodes]
+    """Yield the id of each document that can be split, and its passages."""
+    parser = PropositionNodeParser()
+    for document in documents:
+        try:
+            yield document.node_id, parser.passages_of(document)
+        except ValueError as error:
+            logger.warning("skipped: %s", error)
 
 
 def _is_prose(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from llama_index.core.callbacks import CallbackManager
@@ -78,61 +78,73 @@ def resolve_strategies(
 # The pack itself
 
 
+_REMARKS = {
+    "auto-merging": ", units found merge into their passage",
+    "passage-words": ", BM25 over the passages' own words alone",
+    "without-questions": ", without the questions that passages answer",
+    "hops": "; a second hop by names",
+}
+
+
 @dataclass(frozen=True)
 class Variant:
     """A variant of the pack as a strategy.
 
     Args:
-        name: "densex", followed by what is changed.
-        description: Which units it searches, and how.
-        sentences: Whether sentences replace propositions.
-        auto_merging: Whether the units found merge into their passages.
-        dense: Whether search is by embeddings only, without BM25.
-        articles: Whether whole articles are indexed in place of the dataset's passages, and how they are cut:
-            "split" by the pack's own splitter, or "topics" where the topic changes.
-        passage_words: Whether BM25 counts only the passages' own words, without those of their propositions.
-        without_questions: Whether the questions that come with the propositions are left out.
-        hops: The number of hops of a search.
+        name: "densex", followed by what is changed, in any of these words. "sentences": they replace
+            propositions. "auto-merging": the units found merge into their passages. "dense": search is by
+            embeddings only, without BM25. "chunked" and "topics": whole articles are indexed in place of the
+            dataset's passages, and cut by the pack's own splitter, or where the topic changes.
+            "passage-words": BM25 counts only the passages' own words, without those of their propositions.
+            "without-questions": the questions that come with the propositions are left out. "hops": a search
+            has two.
     """
 
     name: str
-    description: str
-    sentences: bool = False
-    auto_merging: bool = False
-    dense: bool = False
-    articles: Literal["", "split", "topics"] = ""
-    passage_words: bool = False
-    without_questions: bool = False
-    hops: Literal[1, 2] = 1
+
+    def _has(self, change: str) -> bool:
+        return f"-{change}" in self.name
+
+    @property
+    def _is_of_articles(self) -> bool:
+        return self._has("chunked") or self._has("topics")
 
     def strategy(self) -> Strategy:
         """Return the variant as `compare` runs it."""
         over = "the dataset's passages"
-        if self.articles:
+        if self._is_of_articles:
             over = "whole articles in passages of up to 256 tokens"
-        if self.articles == "topics":
+        if self._has("topics"):
             over += ", cut where the topic changes"
+        units = "propositions and sentences"
+        if self._has("sentences"):
+            units = "sentences, no LLM"
+        search = "dense search and BM25 fused"
+        if self._has("dense"):
+            search = "dense search alone"
+        remarks = "".join(remark for change, remark in _REMARKS.items() if self._has(change))
         return Strategy(
             self.name,
             self._build,
-            f"This pack over {over}: {self.description}. The best units are read first, then passages.",
+            f"This pack over {over}: {units}; {search}{remarks}. The best units are read first, then "
+            "passages.",
             node_postprocessors=(PropositionContextPostprocessor(),),
         )
 
     def _build(self, corpus: Corpus) -> Built:
-        embed_model = corpus.embed_model if self.dense else corpus.embed_model_or_none
+        embed_model = corpus.embed_model if self._has("dense") else corpus.embed_model_or_none
         documents = corpus.passages
-        if self.articles:
+        if self._is_of_articles:
             documents = corpus.documents
         propositionizer = self._propositionizer(corpus)
         parsing = self._parsing(corpus, propositionizer)
-        parsing["tokenizer"] = Words.by("bigrams", propositions=not self.passage_words)
+        parsing["tokenizer"] = Words.by("bigrams", propositions=not self._has("passage-words"))
         pack = DenseXRetrievalPack(
             documents,
             query_llm=NONE,
             embed_model=embed_model or NONE,
-            hybrid=not self.dense,
-            hops=self.hops,
+            hybrid=not self._has("dense"),
+            hops=2 if self._has("hops") else 1,
             **parsing,
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
@@ -151,7 +163,7 @@ class Variant:
     def _parsing(self, corpus: Corpus, propositionizer: Propositionizer) -> dict[str, Any]:
         """Return the pack's arguments that decide how documents become nodes."""
         whole = WholeDocumentNodeParser()  # each document is one passage
-        if self.auto_merging:
+        if self._has("auto-merging"):
             parser = HierarchicalPropositionNodeParser(
                 levels=[whole],
                 propositionizer=propositionizer,
@@ -159,21 +171,23 @@ class Variant:
             )
             return {"node_parser": parser, "mode": "auto_merging"}
         splitter: TransformComponent | None = whole
-        if self.articles == "topics":
+        if self._has("topics"):
             splitter = TopicNodeParser(embed_model=corpus.embed_model)
-        elif self.articles == "split":
+        elif self._has("chunked"):
             splitter = None  # the pack's own
         return {"propositionizer": propositionizer, "text_splitter": splitter}
 
     def _propositionizer(self, corpus: Corpus) -> Propositionizer:
-        if self.sentences and corpus.has_sentences_only:
+        if self._has("sentences") and corpus.has_sentences_only:
             raise StrategyUnavailable(
                 "propositions are sentences here, so it would be the same as the strategy without 'sentences'"
             )
-        if self.sentences:
+        if self._has("sentences"):
             return SentencePropositionizer()
-        propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
-        if self.without_questions:
+        propositionizer = (
+            corpus.chunk_propositionizer if self._is_of_articles else corpus.propositionizer
+        )
+        if self._has("without-questions"):
             return _WithoutQuestions(made_by=propositionizer)
         return propositionizer
 
@@ -193,85 +207,27 @@ class _WithoutQuestions(Propositionizer):
         return {"made_by": self.made_by.fingerprint}
 
 
-_VARIANTS = (
-    Variant("densex", "propositions and sentences; dense search and BM25 fused"),
-    Variant("densex-dense", "propositions and sentences; dense search alone", dense=True),
-    Variant("densex-sentences", "sentences, no LLM; dense search and BM25 fused", sentences=True),
-    Variant(
+_OURS = [
+    Variant(name).strategy()
+    for name in (
+        "densex",
+        "densex-dense",
+        "densex-sentences",
         "densex-sentences-dense",
-        "sentences, no LLM; dense search alone",
-        sentences=True,
-        dense=True,
-    ),
-    Variant(
         "densex-auto-merging",
-        "propositions and sentences; dense search and BM25 fused, units found merge into their passage",
-        auto_merging=True,
-    ),
-    Variant(
         "densex-auto-merging-dense",
-        "propositions and sentences; dense search alone, units found merge into their passage",
-        auto_merging=True,
-        dense=True,
-    ),
-    Variant(
         "densex-sentences-auto-merging",
-        "sentences, no LLM; dense search and BM25 fused, units found merge into their passage",
-        sentences=True,
-        auto_merging=True,
-    ),
-    Variant(
         "densex-sentences-auto-merging-dense",
-        "sentences, no LLM; dense search alone, units found merge into their passage",
-        sentences=True,
-        auto_merging=True,
-        dense=True,
-    ),
-    Variant(
         "densex-passage-words",
-        "propositions and sentences; dense search and BM25 fused, BM25 over the passages' own words alone",
-        passage_words=True,
-    ),
-    Variant(
         "densex-without-questions",
-        "propositions and sentences; dense search and BM25 fused, without the questions that passages answer",
-        without_questions=True,
-    ),
-    Variant(
         "densex-hops",
-        "propositions and sentences; dense search and BM25 fused; a second hop by names",
-        hops=2,
-    ),
-    Variant(
         "densex-sentences-hops",
-        "sentences, no LLM; dense search and BM25 fused; a second hop by names",
-        sentences=True,
-        hops=2,
-    ),
-    Variant(
         "densex-chunked",
-        "propositions and sentences; dense search and BM25 fused",
-        articles="split",
-    ),
-    Variant(
         "densex-sentences-chunked",
-        "sentences, no LLM; dense search and BM25 fused",
-        sentences=True,
-        articles="split",
-    ),
-    Variant(
         "densex-topics",
-        "propositions and sentences; dense search and BM25 fused",
-        articles="topics",
-    ),
-    Variant(
         "densex-sentences-topics",
-        "sentences, no LLM; dense search and BM25 fused",
-        sentences=True,
-        articles="topics",
-    ),
-)
-_OURS = [variant.strategy() for variant in _VARIANTS]
+    )
+]
 
 
 class _Ranker(BaseRetriever):

@@ -76,7 +76,7 @@ def export_requests(
         ValueError: The Batch API does not serve this LLM, or there is no LLM.
     """
     propositionizer = llm_behind(parser.propositionizer)
-    if propositionizer is None:
+    if not propositionizer:
         raise ValueError(
             f"{parser.propositionizer.class_name()} uses no LLM: there is nothing to export"
         )
@@ -270,11 +270,11 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
     already_there = 0
     with FileInput(files, mode="rb") as lines:
         for result in map(read_result, filter(bytes.strip, lines)):
-            if result.outcome is None:
+            if not result.outcome:
                 unusable[result.problem] += 1
             elif not _KEY.fullmatch(result.custom_id):
                 unusable["the custom_id is not of an export of densex"] += 1
-            elif cache.get(result.custom_id) is not None:
+            elif cache.get(result.custom_id):
                 already_there += 1
             else:
                 cache.put(result.custom_id, result.outcome)
@@ -295,7 +295,7 @@ def _batch_cost(usage_by_model: Mapping[str, Usage], prices: PriceTable) -> floa
     cost = 0.0
     for model, usage in usage_by_model.items():
         price = price_of(model, prices)
-        if price is None:
+        if not price:
             return None
         cost += price.of(usage, batch=True)
     return cost

@@ -216,17 +216,17 @@ def estimate(  # noqa: PLR0913 (public)
         (37, True)
     """
     llm = llm_behind(parser.propositionizer) if "proposition" in parser.granularity else None
-    if prices is None and llm is not None:
+    if prices is None and llm:
         prices = llm.prices
     price_table = read_prices(prices)
     survey = _Survey(parser, llm, sample, on_request)
     survey.add(documents, indexed)
-    if survey.drawn and llm is not None:
+    if survey.drawn and llm:
         before_sample(survey.usage_of_sample())
     result = survey.estimate
     for name, amount in vars(survey.certain + survey.corrected()).items():
         setattr(result, name, round(amount))
-    if llm is not None:
+    if llm:
         result.model = parser.propositionizer.figures.model
         result.price = price_of(result.model, price_table, llm.llm)
         result.seconds = _seconds(result, llm)
@@ -240,7 +240,7 @@ def estimate(  # noqa: PLR0913 (public)
 
 
 def _cost(price: Price | None, usage: Usage, batch: bool = False) -> float | None:
-    if price is None:
+    if not price:
         return None
     return price.of(usage, batch)
 
@@ -287,7 +287,7 @@ class _Survey:
         """Count documents, except those that the index already has unchanged."""
         splitter = self.parser.model_copy(update={"granularity": ()})  # makes no propositions
         for parsed in splitter.stream(self._not_indexed(documents, indexed)):
-            if parsed.error is not None:
+            if parsed.error:
                 self.estimate.notes += (f"Left out: {parsed.error}",)
                 continue
             self.estimate.documents += 1
@@ -311,20 +311,20 @@ class _Survey:
     @property
     def costs_something(self) -> bool:
         """Whether requests are sent, or a model on this machine makes propositions."""
-        uses_local_model = self.llm is None and self.expected != _Amounts()
+        uses_local_model = not self.llm and self.expected != _Amounts()
         return uses_local_model or self.estimate.requests > 0
 
     def usage_of_sample(self) -> Usage:
         """Return the expected usage of the sample."""
         amounts = _Amounts()
         for key, passage, request in self.drawn:
-            if request is not None and not self._is_cached(key):
+            if request and not self._is_cached(key):
                 amounts += self._expected(passage, request)
         return Usage(*map(round, (amounts.requests, amounts.input_tokens, amounts.output_tokens)))
 
     def _is_cached(self, key: str) -> bool:
         """Return whether the reply to a passage's request is cached."""
-        if self.llm is None or self.llm.cache is None:
+        if not self.llm or not self.llm.cache:
             return False
         return self.llm.cache.get(key) is not None
 
@@ -371,7 +371,7 @@ class _Survey:
         is_first = hash(key) not in self._seen
         self._seen.add(hash(key))
         self.estimate.distinct_passages += is_first
-        if maker is None:
+        if not maker:
             self.certain += self._actual(passage, PropositionSet(()))
         elif isinstance(maker, (RecordedPropositionizer, SentencePropositionizer)):
             self.certain += self._actual(passage, maker.propositionize([passage])[0])
@@ -389,7 +389,7 @@ class _Survey:
         self.estimate.already_kept += is_first and is_cached
         if not is_first or is_cached:
             request = None
-        if request is not None:
+        if request:
             self.on_request(request)
         self.expected += self._expected(passage, request)
 
@@ -399,13 +399,13 @@ class _Survey:
         ratios = _LATIN if passage.language in ("en", "latin", "") else _OTHERS
         reply = tokens * ratios.reply
         questions = 0.0
-        if self.llm is not None and self.llm.questions:
+        if self.llm and self.llm.questions:
             reply += tokens * ratios.question_reply
             questions = tokens * ratios.questions
         amounts = self._amounts(
             passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences
         )
-        if request is None:
+        if not request:
             return amounts
         return amounts + _Amounts(1, count_messages(request.messages), reply)
 
@@ -474,7 +474,7 @@ def _seconds(result: Estimate, llm: LLMPropositionizer) -> float:
 def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
     """Yield sentences on the assumptions behind the figures of an estimate."""
     unknown = "The price of {} is not known: give your own prices (--prices, prices=)."
-    if llm is not None and result.requests:
+    if llm and result.requests:
         if result.sampled:
             tokens = f"{result.sample_usage.total_tokens:,} tokens"
             yield (
@@ -486,7 +486,7 @@ def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
             if _THINKS.search(result.model):
                 yield f"{result.model} may think before it replies; these tokens cost extra, as output."
         price = result.price
-        if price is None:
+        if not price:
             yield unknown.format(result.model)
         else:
             source = f"list prices of {price.as_of}" if price.as_of else "prices of your own"
@@ -515,7 +515,7 @@ def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
 def _maker_of(passage: Passage, maker: Propositionizer) -> Propositionizer:
     """Return the propositionizer that handles a passage: this one, or another behind it."""
     while isinstance(maker, DelegatingPropositionizer) and not maker.takes(passage):
-        if maker.otherwise is None:
+        if not maker.otherwise:
             return maker
         maker = maker.otherwise
     if isinstance(maker, LLMPropositionizer) and not has_letters(passage.text):

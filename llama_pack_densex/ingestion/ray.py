@@ -100,9 +100,9 @@ def ray_transformations(  # noqa: PLR0913 (public)
     )
     propositionizer = _sharing(parser.propositionizer, workers)
     shared = parser.model_copy(update={"propositionizer": propositionizer})
-    cpus = 1.0 if embed_model is None else 0.5
+    cpus = 0.5 if embed_model else 1.0
     stages = [_stage(lambda: shared, workers, batch_size, cpus, parser_options)]
-    if embed_model is not None:
+    if embed_model:
         make_model = _maker(embed_model, embed_batch_size)
         stages.append(_stage(make_model, embed_workers, embed_batch_size, cpus, embed_options))
     return stages
@@ -373,7 +373,7 @@ class _Worker:
         failed = {}
         for parsed in parser.stream(documents):
             nodes += parsed.nodes
-            if parsed.error is not None:
+            if parsed.error:
                 failed[parsed.document.id_] = describe(parsed.error, parsed.document.get_content())
         return _Batch(documents, nodes, failed, parser.propositionizer.usage - earlier)
 

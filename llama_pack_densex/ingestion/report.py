@@ -245,7 +245,7 @@ class Watch:
             self.display.around.__exit__(None, None, None)
         summary = self._summarise(error)
         try:
-            if self._report is not None:
+            if self._report:
                 self._report.finish(summary)
             self.summary = summary
         except OSError as failure:
@@ -289,7 +289,7 @@ class Watch:
         """Why fallbacks do not count as done: no request was answered, or no reply was usable; else ""."""
         requests = self._figures()
         last = self._doubtful_fallback
-        if last is None or not (requests.usage.requests or requests.failed):
+        if not last or not (requests.usage.requests or requests.failed):
             return ""  # no request was sent
         is_silent = last.is_passing and not requests.usage.requests
         if self._has_propositions and not is_silent:
@@ -332,11 +332,11 @@ class Watch:
     def raise_if_all_failed(self) -> None:
         """Raise the first error of a document if no document could be indexed."""
         indexed = any(self._states[state] for state in ("done", "changed", "unchanged"))
-        if self._first_error is not None and not indexed:
+        if self._first_error and not indexed:
             raise self._first_error
 
     def _add(self, outcome: DocumentOutcome) -> None:
-        if self._report is not None:
+        if self._report:
             self._report.append(outcome)
         self._states[outcome.state] += 1
         self._units.update(passages=outcome.passages, propositions=outcome.propositions)

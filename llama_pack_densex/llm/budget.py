@@ -61,7 +61,7 @@ class Meter:
     def figures(self, model: str) -> RequestFigures:
         """Return the figures of the requests to a model so far."""
         with self._lock:
-            cost = None if self.price is None else self.price.of(self.usage)
+            cost = self.price.of(self.usage) if self.price else None
             return RequestFigures(usage=self.usage, cost=cost, model=model, **self._counts)
 
     def reserve(self, expected: Usage) -> bool:
@@ -97,7 +97,7 @@ class Meter:
         with self._lock:
             self._reserved -= expected or NOTHING
             self.usage += used or NOTHING
-            if expected is not None and used is not None:
+            if expected and used:
                 self._expected += expected
                 self._actual += used
 
@@ -116,13 +116,13 @@ class Meter:
         budget = self.budget
         if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
             return False
-        if budget.max_cost is None or self.price is None:
+        if budget.max_cost is None or not self.price:
             return True
         return self.price.of(usage) <= budget.max_cost
 
     def _message(self) -> str:
         used = self.usage
-        money = f" (${self.price.of(used):.4f})" if self.price is not None else ""
+        money = f" (${self.price.of(used):.4f})" if self.price else ""
         limits = []
         if self.budget.max_cost is not None:
             limits.append(f"max_cost is ${self.budget.max_cost:g}")

@@ -210,7 +210,7 @@ class ReplyCache:
 
     def _oldest(self) -> int:
         """Return the time before which entries are too old, in milliseconds since the epoch."""
-        if self.max_age is None:
+        if not self.max_age:
             return 0
         return _now() - self.max_age // timedelta(milliseconds=1)
 
@@ -247,7 +247,7 @@ class ReplyCache:
     def _open(self) -> sqlite3.Connection:
         """Connect to the file at the path; reconnect if it was deleted or set aside meanwhile."""
         connection = self._connection
-        if connection.database is not None and connection.file == _identity(self.path):
+        if connection.database and connection.file == _identity(self.path):
             return connection.database
         connection.close()
         for folder in reversed(self.path.parents):
@@ -281,7 +281,7 @@ class ReplyCache:
             if tables and b"replies" not in tables:
                 raise OSError(_NOT_OURS)
             database.executescript(_SET_UP)
-            if self.max_age is not None:
+            if self.max_age:
                 database.execute("DELETE FROM replies WHERE written < ?", (self._oldest(),))
         except BaseException:
             database.close()
@@ -316,7 +316,7 @@ class _Connection:
 
     def close(self) -> None:
         with self.lock:
-            if self.database is not None:
+            if self.database:
                 self.database.close()
             self.database = None
 

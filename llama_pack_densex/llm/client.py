@@ -74,7 +74,7 @@ def response_format(llm: LLM, *lists: str) -> Arguments:
     """
     # LlamaIndex has no public name for this
     is_structured = getattr(llm, "_should_use_structure_outputs", None)
-    if is_structured is None or not is_structured():
+    if not is_structured or not is_structured():
         return {}
     properties = {name: {"type": "array", "items": {"type": "string"}} for name in lists}
     schema = {

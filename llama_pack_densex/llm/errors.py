@@ -118,9 +118,9 @@ def classify(
     # clients hide httpx's error about a header that it cannot send in `__cause__`
     unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     rule = _matching_rule(status, codes, message, unquoted, proven)
-    if rule is None and isinstance(error, PROGRAMMING_ERRORS):
+    if not rule and isinstance(error, PROGRAMMING_ERRORS):
         rule = _Rule("broken")
-    elif rule is None:
+    elif not rule:
         rule = _Rule("transient")
     if isinstance(error, ProviderError) and rule.kind == "transient":  # its message quotes nothing
         summary = f"{summary}: {error}"
@@ -138,7 +138,7 @@ def is_unreachable(error: BaseException) -> bool:
     """Return whether an error was caused by a refused connection or an unknown host."""
     links = []
     link: BaseException | None = error
-    while link is not None and link not in links:
+    while link and link not in links:
         links.append(link)
         link = link.__cause__ or link.__context__
     return any(isinstance(link, (ConnectionRefusedError, socket.gaierror)) for link in links)
@@ -287,7 +287,7 @@ def secrets_in_environment() -> list[str]:
 def secrets_in_url(url: str) -> list[str]:
     """Return the credentials in a URL or "user:password@host": as written, decoded and as sent in headers."""
     credentials = _USER_OF_URL.match(url)
-    if credentials is None:
+    if not credentials:
         return []
     user, _, password = credentials[1].partition(":")
     pair = f"{unquote(user)}:{unquote(password)}"

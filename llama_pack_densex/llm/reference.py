@@ -153,7 +153,7 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
             name_place(value if isinstance(value, str) else None)
         else:
             lost.append(name)
-    if _has_own_client(llm) or _private(llm, "_http_client") is not None:
+    if _has_own_client(llm) or _private(llm, "_http_client"):
         lost.append("a client that was given")
     if is_model_name(factory):
         name_place(unnamed_place(factory))
@@ -431,7 +431,7 @@ def _has_own_client(llm: LLM) -> bool:
     """Return whether an LLM has another client than the one that LlamaIndex would make from its settings."""
     client = _private(llm, "_client")
     # classes without this field always make their own client
-    if client is None or "reuse_client" not in type(llm).model_fields:
+    if not client or "reuse_client" not in type(llm).model_fields:
         return False
     copy: Any = llm.model_copy()
     copy.__pydantic_private__["_client"] = None

@@ -135,7 +135,7 @@ class Sender:
         """
         exchange = _Exchange(self, request, transport, stop)
         cached = await exchange.cached()
-        if cached is not None:
+        if cached:
             self.is_proven = self.is_proven or isinstance(cached, Reply)
             return cached
         try:
@@ -144,7 +144,7 @@ class Sender:
             stop.by(error)
             raise
         finally:
-            if self.cache is not None:
+            if self.cache:
                 await self.cache.in_thread(self.cache.release, exchange.key, request.owner)
 
 
@@ -168,10 +168,10 @@ class _Exchange:
     async def cached(self) -> Outcome | None:
         """Return the cached outcome; None if there is none."""
         cache = self.sender.cache
-        if cache is None:
+        if not cache:
             return None
         cached = await cache.in_thread(cache.get, self.key)
-        if cached is not None:
+        if cached:
             self.sender.meter.count("cache_hits")
         return cached
 
@@ -208,15 +208,15 @@ class _Exchange:
         try:
             await self.stop.wait(ticket.departure)
             cached = await self._claim()
-            if cached is not None:
+            if cached:
                 return cached
             while not sender.meter.reserve(expected):
                 await self.stop.wait(timeout=_BUDGET_WAIT)
             sending = asyncio.ensure_future(self._attempt(ticket, expected))
         finally:
-            if sending is None:
+            if not sending:
                 sender.limits.leave(ticket, used_tokens=0)
-        renewal = None if sender.cache is None else _RENEWAL
+        renewal = _RENEWAL if sender.cache else None
         while not sending.done():  # if the waiting is cancelled, the sending goes on
             await asyncio.wait([sending], timeout=renewal)
             await self._holds_claim()
@@ -227,19 +227,19 @@ class _Exchange:
         while True:
             is_claimed = await self._holds_claim()
             cached = await self.cached()
-            if is_claimed or cached is not None:
+            if is_claimed or cached:
                 return cached
             await self.stop.wait(timeout=_LOOK_AGAIN)
 
     async def _holds_claim(self) -> bool:
         """Claim the request for some more seconds; return False if another owner holds it."""
         cache = self.sender.cache
-        return cache is None or await cache.in_thread(cache.claim, self.key, self.request.owner)
+        return not cache or await cache.in_thread(cache.claim, self.key, self.request.owner)
 
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Outcome:
         """Send the request, and count and cache its reply, even if nobody waits for it any more."""
         sender = self.sender
-        arrival = _Arrival(self, expected)
+        arrival = _Arrival(self, [expected])
         error: Exception | None = None
         failure = Failure("transient", "the provider ended its reply with an error")
         try:
@@ -253,13 +253,13 @@ class _Exchange:
         arrival.settle(None)
         reply = arrival.reply
         sender.is_reached = sender.is_reached or reply is not None or not failure.is_unreachable
-        if reply is None or reply.finish == "failed":
+        if not reply or reply.finish == "failed":
             await self._note_failure(ticket, failure)
             return failure
         sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
         if ticket.departed >= sender.rejected_at:  # else it left before the rejection
             sender.rejected = 0
-        if error is not None:  # the reply arrived, so that only caching it can have failed
+        if error:  # the reply arrived, so that only caching it can have failed
             raise error
         return reply
 
@@ -271,7 +271,7 @@ class _Exchange:
         else:
             sender.meter.count("failed")
             sender.limits.leave(ticket, wait=failure.wait)
-        if sender.cache is not None and failure.kind in KEPT_FAILURES:
+        if sender.cache and failure.kind in KEPT_FAILURES:
             await sender.cache.in_thread(sender.cache.put, self.key, failure)
 
     def _fatal_message(self, failure: Failure) -> str:
@@ -328,30 +328,30 @@ class _Exchange:
         return replace(failure, kind="transient", may_pass=True)
 
 
+@dataclass
 class _Arrival:
     """The result of sending once, which may arrive after everybody has stopped waiting."""
 
-    def __init__(self, exchange: _Exchange, expected: Usage) -> None:
-        self.reply: Reply | None = None
-        self._exchange = exchange
-        self._reserved = [expected]
+    exchange: _Exchange
+    reserved: list[Usage]  # empty once it has been given back
+    reply: Reply | None = None
 
     def receive(self, response: Response) -> None:
         """Count and cache a response, in the thread that received it."""
-        reply = Reply.of(response, self._exchange.request.messages)
+        reply = Reply.of(response, self.exchange.request.messages)
         self.settle(reply.usage)
         self.reply = reply
-        cache = self._exchange.sender.cache
-        if cache is not None and reply.finish != "failed":
-            cache.put(self._exchange.key, reply)
+        cache = self.exchange.sender.cache
+        if cache and reply.finish != "failed":
+            cache.put(self.exchange.key, reply)
 
     def settle(self, used: Usage | None) -> None:
         """Count actual usage, and give back the reservation unless that has been done."""
         try:
-            reserved = self._reserved.pop()
+            reserved = self.reserved.pop()
         except IndexError:
             reserved = None
-        self._exchange.sender.meter.settle(reserved, used)
+        self.exchange.sender.meter.settle(reserved, used)
 
 
 class Stop:
@@ -376,7 +376,7 @@ class Stop:
 
     def check(self) -> None:
         """Raise the error that stopped the call, if any."""
-        if self.error is not None:
+        if self.error:
             raise self.error
 
     async def wait(self, *awaited: asyncio.Future[None], timeout: float | None = None) -> None:

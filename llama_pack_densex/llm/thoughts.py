@@ -112,7 +112,7 @@ class ThoughtFilter:
         """Consume all marks that can be decided, and return the first one that cannot."""
         while True:
             mark = _MARK.search(self._text, self._position)
-            if mark is None:
+            if not mark:
                 return None
             if not is_last and not self._is_decidable(mark):
                 return mark

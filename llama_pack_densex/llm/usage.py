@@ -373,9 +373,9 @@ def price_of(
     undated = _DATE.sub("", name)
     is_local = any(base.__module__.startswith(_LOCAL_LLMS) for base in type(llm).__mro__)
     price = prices.get(name) or prices.get(undated)
-    if price is None and not is_local:
+    if not price and not is_local:
         price = _list_price(name) or _list_price(undated)
-    if is_needed and price is None:
+    if is_needed and not price:
         raise ValueError(
             f"max_cost needs the price of {model or 'the model'}, which is not known: leave out max_cost "
             "(--max-cost), name another model, or, where propositions are made, pass "

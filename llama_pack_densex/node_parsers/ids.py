@@ -53,10 +53,10 @@ class NodeIds:
     def document_key(self, document: BaseNode) -> str:
         """Return the key of a document, or of another parser's node; call it once for each."""
         source = document.source_node
-        key = document.id_ if source is None else source.node_id
+        key = source.node_id if source else document.id_
         if is_random_id(key):
             key = ""
-        elif source is None:
+        elif not source:
             return key
         key = content_hash(key, document.get_content(), lasting(document.metadata))
         self._documents[key] += 1

@@ -6,12 +6,12 @@ import json
 import re
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from llama_index.core.bridge.pydantic import Field, field_validator
+from llama_index.core.bridge.pydantic import BeforeValidator, Field
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.schema import (
     BaseNode,
@@ -64,23 +64,28 @@ _MOST_CONTROLS = 20
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
+def _listed(names: Any) -> tuple[Any, ...]:
+    """Return names as a tuple; a single name becomes a tuple of one."""
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        return tuple(names)
+    return (names,)
+
+
+Listed = BeforeValidator(_listed)
+
+
 class NodeSettings(NodeParser):
     """The settings that the nodes of documents depend on, except for their propositions."""
 
-    granularity: tuple[UnitGranularity, ...] = Field(
+    granularity: Annotated[tuple[UnitGranularity, ...], Listed] = Field(
         default=("proposition",), description="The kinds of units made of each passage."
     )
-    embed_metadata: tuple[str, ...] = Field(
+    embed_metadata: Annotated[tuple[str, ...], Listed] = Field(
         default=EMBED_METADATA, description="Metadata keys that are embedded with a text."
     )
-    llm_metadata: tuple[str, ...] = Field(
+    llm_metadata: Annotated[tuple[str, ...], Listed] = Field(
         default=LLM_METADATA, description="Metadata keys that the LLM reads with a text."
     )
-
-    @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else tuple(value)
 
     @abstractmethod
     def base_parsers(self) -> list[NodeParser]:
@@ -222,11 +227,11 @@ class DocumentNodes:
     # Units
 
     def _units_of(self, passage: TextNode, passage_set: PropositionSet | None) -> list[IndexNode]:
-        propositions = [] if passage_set is None else self._propositions(passage, passage_set)
+        propositions = self._propositions(passage, passage_set) if passage_set else []
         units = list(propositions)
         if "sentence" in self._settings.granularity:
             units += self._sentences(passage, {node.text for node in propositions})
-        if passage_set is not None and passage_set.questions:
+        if passage_set and passage_set.questions:
             units += self._questions(passage, passage_set.questions, propositions)
         return units
 
@@ -291,7 +296,7 @@ class DocumentNodes:
         if granularity == "sentence":
             hidden |= {STATUS_KEY, REASON_KEY}
         metadata = {key: value for key, value in passage.metadata.items() if key not in hidden}
-        if span is None and granularity == "proposition":
+        if not span and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True
         metadata[GRANULARITY_KEY] = granularity
         start = passage.start_char_idx
@@ -351,7 +356,7 @@ class DocumentNodes:
         which is not final while nodes are being linked.
         """
         link = self._links.get(node.node_id)
-        if link is None:
+        if not link:
             link = RelatedNodeInfo(node_id=node.node_id, node_type=node.get_type())
             self._links[node.node_id] = link
         return link

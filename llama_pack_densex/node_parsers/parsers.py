@@ -438,7 +438,7 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
             raise ValueError(
                 f"chunk_sizes must become smaller from level to level, not {list(chunk_sizes)}"
             )
-        if propositionizer is not None:
+        if propositionizer:
             kwargs["propositionizer"] = propositionizer
         levels += _splitters(chunk_sizes, chunk_overlap)
         return cls(levels=levels, **kwargs)
@@ -520,7 +520,7 @@ def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
     try:
         return kind(**pickle.loads(fields))
     except Exception as error:
-        if multiprocessing.parent_process() is None:
+        if not multiprocessing.parent_process():
             raise
         return UnusableParser(
             reason=f"A worker could not make the node parser. {type(error).__name__}: {error}"

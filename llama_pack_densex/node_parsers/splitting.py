@@ -75,7 +75,7 @@ def title_of(document: BaseNode) -> str:
         parts = title if isinstance(title, (list, tuple)) else [title]
         return ", ".join(map(str, parts))
     file = PurePath(str(metadata.get("file_name") or metadata.get("file_path") or ""))
-    if file.suffix.lower() in HEADED and document.source_node is None:
+    if file.suffix.lower() in HEADED and not document.source_node:
         text = document.get_content()
         for block in find_blocks(text):
             if block.kind == "heading":
@@ -115,7 +115,7 @@ def _split_once(
 
 def _shifted(span: Span | None, above: Span | None) -> Span | None:
     """Convert a span in a piece to one in the document; None if either is unknown."""
-    if span is None or above is None:
+    if not span or not above:
         return None
     return span[0] + above[0], span[1] + above[0]
 

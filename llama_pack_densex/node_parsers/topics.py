@@ -21,6 +21,12 @@ from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
 from llama_pack_densex.text.segments import segment
 
 
+def _name_of(model: BaseEmbedding | str) -> str:
+    if isinstance(model, str):
+        return model
+    return embed_model_identity(model)
+
+
 class TopicNodeParser(TextSplitter):
     """Cuts documents between sentences where their neighbours are least alike, into passages of bounded size.
 
@@ -47,8 +53,8 @@ class TopicNodeParser(TextSplitter):
         ['Salmon swim up the river to spawn.', 'Tea is grown in Uji. The leaves are steamed.']
     """
 
-    embed_model: Annotated[BaseEmbedding | str, PlainSerializer(lambda model: _name_of(model))] = (
-        Field(repr=False, description="The model that embeds sentences, or its name.")
+    embed_model: Annotated[BaseEmbedding | str, PlainSerializer(_name_of)] = Field(
+        repr=False, description="The model that embeds sentences, or its name."
     )
     chunk_size: int = Field(default=256, gt=0, description="The most tokens in a passage.")
 
@@ -99,12 +105,6 @@ class TopicNodeParser(TextSplitter):
         return np.asarray(embed_texts(model, sentences), np.float32)
 
 
-def _name_of(model: BaseEmbedding | str) -> str:
-    if isinstance(model, str):
-        return model
-    return embed_model_identity(model)
-
-
 def _place_of(model: str) -> str:
     return unnamed_place(model, (NONE, E5, *RETRIEVERS))
 
@@ -113,7 +113,7 @@ def _place_of(model: str) -> str:
 @lru_cache(maxsize=4)
 def _named(name: str) -> BaseEmbedding:
     model, _ = resolve_embed_model(name)
-    if model is None:
+    if not model:
         raise ValueError("TopicNodeParser needs an embedding model, and embed_model is none")
     return model
 

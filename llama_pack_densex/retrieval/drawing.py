@@ -69,7 +69,7 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
     tree = _Tree(by_id, matched, {result.node_id for result in retrieved})
     top = 0
     for node in by_id.values():
-        if node.child_nodes and (node.parent_node is None or node.parent_node.node_id not in by_id):
+        if node.child_nodes and (not node.parent_node or node.parent_node.node_id not in by_id):
             top += tree.draw(node, x=2, y=top + 2, width=_WIDTH - 4) + 12
     return TreeDrawing(
         f'<svg viewBox="0 0 {_WIDTH} {top}" style="width:100%;max-width:{_WIDTH}px;height:auto" role="img" '
@@ -173,7 +173,7 @@ def _heading(node: BaseNode) -> str:
     """Return the innermost heading above a node or, if that is the document's title, those in its text."""
     title = str(node.metadata.get(TITLE_KEY) or node.ref_doc_id or "")
     section = str(node.metadata.get(SECTION_KEY) or title)
-    if node.parent_node is None:
+    if not node.parent_node:
         return section or title
     below_title = section.removeprefix(title).removeprefix(", ")
     if below_title:

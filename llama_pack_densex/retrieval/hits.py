@@ -199,9 +199,9 @@ def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) ->
         text: The node's text.
         spans: Spans in the document.
     """
-    if place is None or place[1] - place[0] != len(text):
+    if not place or place[1] - place[0] != len(text):
         return []
-    return [(span[0] - place[0], span[1] - place[0]) for span in spans if span is not None]
+    return [(span[0] - place[0], span[1] - place[0]) for span in spans if span]
 
 
 def ids_of(units: Iterable[FoundNode]) -> list[str]:

@@ -84,18 +84,18 @@ class TwoHopSearch(UnitSearch):
         if not result.passages:
             return result
         first = [_Ranked(rank, hit) for rank, hit in enumerate(result.passages)]
-        second = self._index.reading(lambda: self._second_hop(query.query_str, result.passages))
+        second = self.index.reading(lambda: self._second_hop(query.query_str, result.passages))
         passages = {passage.hit.passage_id: passage for passage in (*first, *second)}
         ordered = sorted(passages.values(), key=lambda passage: (-passage.hit.score, passage.rank))
         return replace(result, passages=tuple(passage.hit for passage in ordered))
 
     def _second_hop(self, text: str, hits: Sequence[PassageHit]) -> list[_Ranked]:
         """Return the passages that a question's hits lead to; none if it needs no second hop."""
-        words = self._index.words
+        words = self.index.words
         assert words is not None, "an index has words where there are two hops"
         tokens = content_words(text, words.tokens) & {*search_tokens(text, words.tokens)}
-        database = self._index.searched_by_words()
-        passing = self._index.store.passing(self._filters)
+        database = self.index.searched_by_words()
+        passing = self.index.store.passing(self.filters)
         scores = {hit.passage_id: hit.score for hit in hits}
         least = hits[:HEAD_PASSAGES][-1].score
         with database.reading() as connection:
@@ -107,7 +107,7 @@ class TwoHopSearch(UnitSearch):
             allowed = rows_passing(passing, database, connection)
             paths = _best_paths(connection, question, margins, allowed)
             targets = _best_targets(connection, paths, scores, least)
-            return _with_units(connection, targets, question, self._granularity, hits)
+            return _with_units(connection, targets, question, self.granularity, hits)
 
 
 class _Ranked(NamedTuple):

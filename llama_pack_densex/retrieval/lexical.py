@@ -140,7 +140,7 @@ def rows_passing(
     passing: Passing | None, database: Database, connection: sqlite3.Connection
 ) -> keywords.Rows | None:
     """Return the rows of the passages that pass the filters, in the keyword search's database."""
-    if passing is None:
+    if not passing:
         return None
     if passing.database is database:
         return passing.rows

@@ -301,7 +301,7 @@ def merge_units(
     """
     passage = Merged(hit.passage_id, links.parent_id, hit.score, hit.units, whole=True)
     statement = hit.best_statement
-    if statement is None or any(unit.led_by for unit in hit.units):
+    if not statement or any(unit.led_by for unit in hit.units):
         return passage
     best_score = hit.units[0].score
     if statement.score < min(best_score, _STATING_SHARE * best_score):
@@ -442,7 +442,7 @@ class RerankingRetriever(BaseRetriever):
         results = [*nodes]
         for place, node in enumerate(nodes):
             unit = units.get(best_ids.get(node.node_id, ""))
-            if unit is not None:
+            if unit:
                 results[place] = carrying(unit, node.score, matched_units(node.node))
         return results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -40,6 +41,7 @@ HEAD_UNITS = 100
 """The same for units; a passage has several of them."""
 
 
+@dataclass
 class UnitSearch:
     """A search for units and their passages by embeddings, keywords (BM25), or both, fused by relative score.
 
@@ -53,24 +55,16 @@ class UnitSearch:
         filters: Only nodes whose metadata pass these are searched; None means all nodes.
         dense_weight: Returns the embeddings' share for a question, from 0 to 1, or None to let the question's
             coverage decide. At 0 keywords alone are used, and the question is embedded only if they find
-            nothing; at 1 embeddings alone are used. Without this function it is 1 for all questions.
+            nothing; at 1, the default, embeddings alone are used.
         of_store: Fields of `VectorStoreQuery` by which the vector store searches in its own hybrid mode; None
             means that it searches by embedding alone.
     """
 
-    def __init__(
-        self,
-        index: NodeIndex,
-        granularity: Sequence[str] = ("proposition",),
-        filters: MetadataFilters | None = None,
-        dense_weight: Callable[[str], float | None] | None = None,
-        of_store: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._index = index
-        self._granularity = tuple(granularity)
-        self._filters = filters
-        self._dense_weight = dense_weight or (lambda question: 1.0)
-        self._of_store = of_store
+    index: NodeIndex
+    granularity: Sequence[str] = ("proposition",)
+    filters: MetadataFilters | None = None
+    dense_weight: Callable[[str], float | None] = lambda question: 1.0
+    of_store: Mapping[str, Any] | None = None
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         """Search once.
@@ -79,9 +73,9 @@ class UnitSearch:
             query: The question; its embedding is filled in if one is needed and missing.
             k: The number of units to look for.
         """
-        if self._index.embed_model is None:
+        if not self.index.embed_model:
             return self.by_words(query, k)
-        weight = self._dense_weight(query.query_str)
+        weight = self.dense_weight(query.query_str)
         if weight == 1:
             return self.by_embedding(query, k)
         lexical = self.by_words(query, max(k, HEAD_PASSAGES))
@@ -125,7 +119,7 @@ class UnitSearch:
         if query.embedding is None:
             if not query.embedding_strs:
                 return NOTHING
-            model = self._index.embed_model
+            model = self.index.embed_model
             assert model is not None, "dense search needs an index with an embedding model"
             query.embedding = _embedding_of(query, model)
         if not math.isfinite(sum(query.embedding)):
@@ -134,50 +128,50 @@ class UnitSearch:
             )
         # leaves room for the other nodes, which are dropped: there is one passage for every few units
         limit = k + 4 + k // 4
-        if "passage" in self._granularity:
+        if "passage" in self.granularity:
             limit = max(k + 4 + k // 8, LEAST_UNITS)
         return self._enough(query, k, limit)
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
         """Find passages by BM25, with their ranked units; see `KeywordSearch`."""
-        words = self._index.words
+        words = self.index.words
         assert words is not None, "an index without words is not searched by words"
 
         def find() -> SearchResult:
-            passing = self._index.store.passing(self._filters)
-            database = self._index.searched_by_words()
-            keyword_search = KeywordSearch(database, words, self._granularity)
+            passing = self.index.store.passing(self.filters)
+            database = self.index.searched_by_words()
+            keyword_search = KeywordSearch(database, words, self.granularity)
             return keyword_search.find(query.query_str, k, passing)
 
-        return self._index.reading(find)
+        return self.index.reading(find)
 
     def embed(self, query: QueryBundle) -> None:
         """Embed a question if it will be searched by embeddings."""
         model = self._model_for(query)
-        if model is not None:
+        if model:
             query.embedding = _embedding_of(query, model)
 
     async def aembed(self, query: QueryBundle) -> None:
         """Do what `embed` does, without blocking the event loop."""
         model = self._model_for(query)
-        if model is not None:
+        if model:
             embedding = model.aget_agg_embedding_from_queries(_embeddable(query))
             query.embedding = await awithin(longest_request(model), embedding)
 
     def _model_for(self, query: QueryBundle) -> BaseEmbedding | None:
         if query.embedding is not None or not query.embedding_strs:
             return None
-        if self._dense_weight(query.query_str) == 0:
+        if self.dense_weight(query.query_str) == 0:
             return None
-        return self._index.embed_model
+        return self.index.embed_model
 
     def _nearest(self, query: QueryBundle, limit: int) -> list[FoundNode]:
         of_store: dict[str, Any] = {}
-        if self._of_store:
-            of_store = {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
-        return self._index.search(
+        if self.of_store:
+            of_store = {**self.of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
+        return self.index.search(
             VectorStoreQuery(
-                query.embedding, limit, query_str=query.query_str, filters=self._filters, **of_store
+                query.embedding, limit, query_str=query.query_str, filters=self.filters, **of_store
             )
         )
 
@@ -188,15 +182,15 @@ class UnitSearch:
             units = self._units_among(nearest)
             nothing_left = len(nearest) < limit
             if len(units) >= k or nothing_left:
-                around = units if "passage" in self._granularity else []
+                around = units if "passage" in self.granularity else []
                 hits = collapse(units[:k], around)
                 return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
             limit *= 2
 
     def _units_among(self, nodes: Sequence[FoundNode]) -> list[FoundNode]:
         """Return the nodes that are searched, with their similarities."""
-        units = [node for node in nodes if node.granularity in self._granularity]
-        if self._of_store or not units or units[0].similarity is not None:
+        units = [node for node in nodes if node.granularity in self.granularity]
+        if self.of_store or not units or units[0].similarity is not None:
             return units
         return [unit._replace(similarity=unit.score) for unit in units]
 
@@ -224,7 +218,7 @@ def dense_weight(
         if chosen is not None or not unsupported:
             return chosen
         support = trust_in(trust, question)
-        languages = {*trust} if support is None else {support.language}
+        languages = {support.language} if support else {*trust}
         return 0.0 if languages <= unsupported else None
 
     return weight
@@ -319,7 +313,7 @@ def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
     best_units = {}
     for hit in hits[:HEAD_PASSAGES]:
         statement = hit.best_statement
-        if statement is not None:
+        if statement:
             best_units[hit.passage_id] = statement.score
     if not best_units:
         return own

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.node_parsers.topics import of_length_one
 from llama_pack_densex.text.language import detect_language, latin_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import passage_sentences, segment
@@ -240,8 +241,7 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
     sentences, places = _telling_sentences(passages)
     if len(np.unique(places)) < LEAST_PASSAGES / 2:
         return LanguageTrust(language, len(passages))
-    vectors = np.array(embed([*passages, *sentences]), dtype=np.float64)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    vectors = of_length_one(np.array(embed([*passages, *sentences]), np.float64))
     scores = vectors[len(passages) :] @ vectors[: len(passages)].T
     rows = np.arange(len(places))
     own = scores[rows, places][:, None]

@@ -104,7 +104,7 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(scope, Headers(scope=scope))
-        if refusal is None:
+        if not refusal:
             refusal = await self._admit(scope, receive, send_guarded)
         else:
             # a connection closed before the client has sent everything is reset, and the refusal is lost

@@ -229,7 +229,7 @@ def _find_passage(pack: DenseXRetrievalPack, id: str) -> BaseNode:
 
 
 def _linked(pack: DenseXRetrievalPack, node: RelatedNodeInfo | None) -> list[BaseNode]:
-    if node is None:
+    if not node:
         return []
     return [*pack.get_nodes([node.node_id]).values()]
 
@@ -240,7 +240,7 @@ def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
     node = hit.node
     end = min(offset + _MAX_TEXT // number, len(source.text))
     span = None
-    if source.span is not None:
+    if source.span:
         span = (source.span[0] + offset, source.span[0] + end)
     names = {name: getattr(source, name)[:_MAX_NAME] for name in ("title", "section", "page")}
     return Passage(
