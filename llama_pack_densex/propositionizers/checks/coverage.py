@@ -39,7 +39,8 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
     findings = []
     followers = [*sentences[1:], ""]
     for region, sentence, following in zip(comparison.segments, sentences, followers, strict=False):
-        if region.kind != "sentence" or states_nothing(sentence, following):
+        goes_on = following != "" and "\n" not in passage[region.end :].partition(following)[0]
+        if region.kind != "sentence" or states_nothing(sentence, following, goes_on):
             continue
         quoted = shortened(sentence).replace('"', "'")
         missing = f'"{quoted}"'
@@ -52,22 +53,26 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
     return findings
 
 
-def states_nothing(sentence: str, following: str) -> bool:
+def states_nothing(sentence: str, following: str, goes_on: bool = False) -> bool:
     """Return whether a sentence or list item decorates, greets, asks, announces or points elsewhere.
 
     Args:
         sentence: The sentence as written.
         following: The sentence after it.
+        goes_on: Whether its line goes on with that, as in "1. **Budget.** It was ...".
     """
     shown = _TEMPLATE.sub("", sentence)
     marked_words = searchable_text(shown).strip()
     words = _without_marker(marked_words)
     if not has_words(ADDRESS.sub("", _LINK.sub("", shown))) or _NOTHING.search(words):
         return True
-    is_sentence = _SENTENCE_END.search(words) is not None
-    if words == marked_words and LIST_MARKER.match(following):  # it introduces a list
-        return not is_sentence or _BELOW.search(words) is not None
+    is_item = words != marked_words
     is_marked = _MARKED.fullmatch(_without_marker(sentence.strip())) is not None
+    if (is_item or is_marked) and goes_on and _NAME_OF_ITEM.fullmatch(words):
+        return True
+    is_sentence = _SENTENCE_END.search(words) is not None
+    if not is_item and LIST_MARKER.match(following):  # it introduces a list
+        return not is_sentence or _BELOW.search(words) is not None
     return is_marked and not is_sentence
 
 
@@ -125,6 +130,7 @@ class _Terms:
         return occurs(normal(name), self._text) > 0
 
 
+_LATIN = "[a-zà-ɏ]"
 _NO_NAMES = re.compile("(?!)")
 _NAMES = {  # in Japanese, katakana and Latin letters after a number are its unit
     "en": re.compile(
@@ -139,6 +145,10 @@ _GLOSSED = re.compile(r"(\w+) ?\(\Z")
 # templates of Hugo and Jinja, and attributes in Markdown
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")
 _CLAUSE = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})+ +(?=[A-Z]|[^\x00-\x7f])|[QA]\d{0,2}[.:．：])\s*")
+_NAME_OF_ITEM = re.compile(
+    rf"\W*(?:{_LATIN}+(?: {_LATIN}+){{0,2}}|[^\W\d]{{1,6}}|[^\W\d]{{1,12}}について)[.。]?\W*(?<!:)",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
 # wholly bold, italic or in tags: a heading without heading markup
 _MARKED = re.compile(

@@ -133,6 +133,9 @@ _LONG_QUOTATION = 8  # letters
 _QUOTED = 0.85
 _QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
 _OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
+# not names: "Visitors were", "Someone hired"
+_OF_MANY = re.compile(r"\w+s (?:are|were|have)\b|(?:People|(?:Some|Any|Every|No)(?:one|body))\b")
+_TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
 _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 
@@ -153,15 +156,16 @@ def _is_unknown_en(text: Text, token: _Token, ground: Ground) -> bool:
     if word.lower() in DIGITS or ground.has_word(word):
         return False
     beginning = text.plain[: token.start()].rstrip(" \"'“‘(")
-    is_first = not beginning or beginning[-1] in ".!?:;\n"
+    is_first = not beginning or (beginning[-1] in ".!?:;\n" and not _TITLED.search(beginning))
     if is_first and not _may_begin_with_name(text.plain, token):
         return False
     return not _is_given_name(text, token, ground) and not _is_abbreviated(word, text, ground)
 
 
 def _may_begin_with_name(text: str, token: _Token) -> bool:
-    is_name = token[0].lower() not in STOP_WORDS
-    return is_name and _OF_A_NAME.match(text, token.end()) is not None
+    if token[0].lower() in STOP_WORDS or _OF_MANY.match(text, token.start()):
+        return False
+    return _OF_A_NAME.match(text, token.end()) is not None
 
 
 def _is_given_name(text: Text, token: _Token, ground: Ground) -> bool:

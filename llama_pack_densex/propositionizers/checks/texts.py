@@ -22,7 +22,7 @@ from llama_pack_densex.propositionizers.checks.numbers import (
 )
 from llama_pack_densex.text.language import LATIN, detect_language
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.tokens import MONTHS, STOP_WORDS, normal, unwrapped, words
+from llama_pack_densex.text.tokens import IS_CJK, MONTHS, STOP_WORDS, normal, unwrapped, words
 
 ADDRESS = re.compile(r"(?:https?://|www\.)[!-'*-~]*[\w/]|[\w.+-]+@[\w.-]*\w", re.ASCII)
 _LATIN_WORD = rf"[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?"
@@ -224,14 +224,21 @@ class Ground(Text):
 def in_one_form(text: str) -> str:
     """Normalise a text: NFKC, and one spelling for some numbers, dates and units."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", unwrapped(text)))
-        text = text.replace("元年", "1年")
-    text = _SQUARE.sub(r"\1", text)
+        text = _FRACTION.sub(_as_decimal, unwrapped(text))
+        text = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", text))
+        text = _TENTHS.sub(r"\g<1>0%", text.replace("元年", "1年").replace("時半", "時30分"))
+    text = _CURRENCY.sub(lambda match: _SIGNS[match[1]], _SQUARE.sub(r"\1", text))
     if _SHORT_POWER.search(text):
         text = _POWER_SIGN.sub(lambda match: f" {_POWERS[match[0].strip().lower()]}", text)
+    if not IS_CJK.search(text):
+        text = _QUARTER.sub(lambda match: f"{_ORDINALS[int(match[1]) - 1]} quarter", text)
     text = _SHORT_MONTH.sub(lambda match: _MONTHS[match[0][:3]], text)
     text = _FULL_HOUR.sub("", _AFTERNOON.sub(_in_24_hours, text))
     return _TEMPERATURE.sub(r"\1", text)
+
+
+def _as_decimal(match: re.Match[str]) -> str:
+    return str(int(match[1]) + unicodedata.numeric(match[2]))
 
 
 def _in_24_hours(match: re.Match[str]) -> str:
@@ -288,10 +295,16 @@ _OPTIONAL_SIGNS = re.compile("[ー・=]")
 _BEFORE = 200  # characters before a sentence that "the same year" may refer to
 _SHORTEST_STEM = 4  # letters
 _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
+_TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
+_FRACTION = re.compile("([0-9]+)([¼½¾⅛⅜⅝⅞])")
+_SIGNS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
+_CURRENCY = re.compile(rf"\b({'|'.join(_SIGNS)}) ?(?=\d)")
 # "SEK 5m to 7m": m is a million wherever a text has it behind money
 _SHORT_POWER = re.compile(r"(?:[$£€] ?|\b[A-Z]{3} )\d[\d,.]* ?[mMbB]\b|\d ?(?:bn|mn|tn)\b")
 _POWER_SIGN = re.compile(r"(?<=\d) ?(?:bn|mn|tn|[mMbB])\b")
+_QUARTER = re.compile(r"(?<![^\s(/–-])Q([1-4])(?![^\s.,;:)/–-])")
+_ORDINALS = ("first", "second", "third", "fourth")
 _MONTHS = {month[:3]: month for month in MONTHS}
 _SHORT_MONTH = re.compile(
     rf"(?<=\d )(?:{'|'.join(_MONTHS)}|Sept)\b\.?|\b(?:{'|'.join(_MONTHS)}|Sept)\b\.?(?= \d)"
