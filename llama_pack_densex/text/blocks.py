@@ -529,12 +529,12 @@ class _Relations:
             self._leads[paragraph.level] = [*map(self._lead_in, leads)]
 
     def _read_question(self, paragraph: Block) -> None:
-        """Remember a question; forget the last one below the first paragraph of its answer."""
+        """Remember a question; forget the last one when its answer is complete."""
         self._answers += 1
         if self._is_faq_question(paragraph):
             self._question = paragraph
             self._answers = 0
-        elif self._answers > 1:
+        elif self._is_answered():
             self._question = None
 
     def _ends_list(self, block: Block) -> bool:
@@ -553,8 +553,17 @@ class _Relations:
     def _is_faq_question(self, block: Block) -> bool:
         """Return whether a paragraph is a question, as in an FAQ."""
         text = block.text_in(self._text)
-        is_question = _QUESTION_END.search(text) is not None
-        return is_question and len(split_sentences(text)) <= _LONGEST_QUESTION
+        if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
+            return False
+        return len(split_sentences(text)) <= _LONGEST_QUESTION
+
+    def _is_answered(self) -> bool:
+        """Return whether the question's answer is complete: after one paragraph, or, if the question
+        is marked ("Q1:"), only at the next question.
+        """
+        if not self._question or self._answers < 2:
+            return False
+        return _MARKED_QUESTION.match(self._text, *self._question.span) is None
 
     def _enter(self, block: Block) -> None:
         """Remember a block for those below it that depend on it."""
@@ -618,6 +627,9 @@ _LONGEST_LEAD = 300  # characters
 _LED_IN = ("item", "columns", "group", "row", "code")
 _UNIT = re.compile(r"[(（][^()（）]*[)）]")  # "(in millions, except per share data)", （単位：円）
 _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
+_MARKED_QUESTION = re.compile(
+    r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"
+)
 _QUESTION_END = re.compile(
     r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z"
 )

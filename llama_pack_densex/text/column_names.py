@@ -102,8 +102,15 @@ _TIMES_AS_LONG = 2
 
 
 def is_value(text: str) -> bool:
-    """Return whether a text is a figure, a date or the like, or a mark."""
-    return text[0].isdigit() or not any(map(str.isalpha, text)) or is_figure(text)
+    """Return whether a text is a figure, a date or the like, a mark, or stands for one, as "yes" does."""
+    if text[0].isdigit() or not any(map(str.isalpha, text)):
+        return True
+    return is_figure(text) or _MARK.fullmatch(text) is not None
+
+
+_MARK = re.compile(
+    r"x|yes|no|true|false|n/?a|none|あり|なし|有り?|無し?|不?可|不?要", re.IGNORECASE
+)
 
 
 def further_names(header: Sequence[Sequence[str]], below: Sequence[Sequence[str]]) -> int:

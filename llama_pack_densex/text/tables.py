@@ -248,7 +248,8 @@ _LEAST_BLANK = 0.2  # of the cells of a column with labels of groups
 
 
 def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the rows of a table with the labels of groups repeated in the blank cells below them.
+    """Return the rows of a table with the labels of groups repeated in the blank cells below them, and what
+    is above ditto marks in place of these.
 
     Labels are in the first columns (or behind one that counts the rows), distinct, and with blank cells
     between them. Totals, rows that only begin further right, and those that have only figures behind the
@@ -258,6 +259,7 @@ def with_labels(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         >>> with_labels([["East", "Tea", "5"], ["", "Milk", "3"], ["West", "Tea", "4"]])
         [['East', 'Tea', '5'], ['East', 'Milk', '3'], ['West', 'Tea', '4']]
     """
+    rows = _without_dittos(rows)
     filled = [[*row] for row in rows]
     columns = [*zip(*rows, strict=False)]
     counts_rows = columns != [] and all(map(str.isdecimal, columns[0]))
@@ -286,6 +288,18 @@ def _may_be_in_group(row: Sequence[str], below: Sequence[str]) -> bool:
     texts = [*filter(None, row)]
     is_heading = len(texts) == 1 and is_above_figures(row, [below])
     return not is_heading and not all(map(is_figure, texts))
+
+
+_DITTO = re.compile(r"〃|仝|同上|\"|''|,,|ditto|dito|idem|(?:same )?as above", re.IGNORECASE)
+
+
+def _without_dittos(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    filled = [[*row] for row in rows]
+    for above, row in pairwise(filled):
+        for x, (upper, cell) in enumerate(zip(above, row, strict=False)):
+            if _DITTO.fullmatch(cell):
+                row[x] = upper
+    return filled
 
 
 def _below_labels(rows: Sequence[Sequence[str]], first: int, column: int) -> list[int]:

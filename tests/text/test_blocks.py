@@ -326,6 +326,10 @@ def test_a_group_that_its_rows_name_themselves_is_stated_once() -> None:
             ["East|Tea|5", "East|Milk|3", "West|Tea|4", "||12"],
         ),
         *([rows, rows] for rows in (["x|Tea|5", "|Milk|3", "x|Cake|4"], ["Tea|5", "Ham|3", "|8"])),
+        (
+            ["P1|yearly|Weber", "P2|〃|同上", "P3|same as above|Kunz"],
+            ["P1|yearly|Weber", "P2|yearly|Weber", "P3|yearly|Kunz"],
+        ),
         *([rows, rows] for rows in (["Tea|5|7", "|5|7", "Ham|3|4"], ["Tea|5", "|Meat", "Ham|3"])),
     ],
 )
@@ -410,6 +414,16 @@ def test_an_answer_needs_its_question(question: str, answer: str) -> None:
 def test_what_follows_an_answer_needs_no_question() -> None:
     text = "返品できますか？\n\n30日以内なら可能です。\n\n店は毎日開いています。"
     assert needs(text) == {"30日以内なら可能です。": ["返品できますか？"]}
+
+
+def test_all_up_to_the_next_question_answers_one_that_is_marked() -> None:
+    text = "Q: Can I return it?\n\nA: Yes.\n\nBring the receipt.\n\nQ: 送料は？\n\nA: 無料です。"
+    question = "Q: Can I return it?"
+    assert needs(text) == {
+        "A: Yes.": [question],
+        "Bring the receipt.": [question],
+        "A: 無料です。": ["Q: 送料は？"],
+    }
 
 
 def test_a_definition_needs_its_term() -> None:
