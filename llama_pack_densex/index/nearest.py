@@ -164,20 +164,16 @@ class VectorTable:
             midway: Whether more rows are about to be written, in which case the graph may lag further behind.
         """
         with self._database.reading() as connection:
-            note = self._noted()
+            note = self._noted() or GraphNote()
             last_row = _last_row(connection)
+        is_lost = note.rows > 0 and self._is_lost(note)
+        if is_lost:
+            note = GraphNote()
         most_outside = MOST_COMPARED
         if midway:
-            in_graph = note.rows if note else 0
-            most_outside = max(MOST_COMPARED_MIDWAY, int(_MOST_OUTSIDE_MIDWAY * in_graph))
-        is_lost = note is not None and (
-            note.removed > _MOST_REMOVED * note.rows or not self._is_there(note)
-        )
-        if is_lost:
-            note = None
-        outside = last_row - (note.last_row if note else 0)
-        is_due = last_row > 0 and (is_lost or outside >= most_outside)
-        if not is_due:
+            most_outside = max(MOST_COMPARED_MIDWAY, int(_MOST_OUTSIDE_MIDWAY * note.rows))
+        is_due = is_lost or last_row - note.last_row >= most_outside
+        if last_row == 0 or not is_due:
             return False
         try:
             self._build(note)
@@ -185,6 +181,9 @@ class VectorTable:
             logger.warning("%s; questions are slow until a later change builds it", error)
             return False
         return True
+
+    def _is_lost(self, note: GraphNote) -> bool:
+        return note.removed > _MOST_REMOVED * note.rows or not self._is_there(note)
 
     def leave_no_trace(self) -> None:
         """Rebuild the graph if it is damaged or still contains embeddings of deleted rows."""
@@ -321,14 +320,14 @@ class VectorTable:
         except (OSError, ValueError, RuntimeError):
             return None
 
-    def _build(self, note: GraphNote | None) -> None:
+    def _build(self, note: GraphNote) -> None:
         """Extend the graph that `note` describes, or build one over all rows if there is none to extend.
 
         Raises:
             OSError: The graph's file cannot be written.
         """
-        earlier = None if note is None else self._mapped(note)
-        if note is None or earlier is None:
+        earlier = self._mapped(note) if note.rows else None
+        if earlier is None:
             note = GraphNote()
         with self._database.reading() as connection:
             draft = GraphDraft.of(_normalized_pages(connection, note.last_row), earlier)
