@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -219,16 +218,12 @@ def _simple_table(table: _Match) -> str:
     return _markdown_table(_aligned_rows(header, starts), _aligned_rows(body, starts))
 
 
-_SPANS = re.compile(r"-{2,}(?: +-{2,})*")  # a line below merged cells
+_RULE = re.compile(r"(?m)^-{2,}(?: +-{2,})*$")  # a line between rows
 
 
 def _aligned_rows(text: str, starts: Sequence[int]) -> Texts:
     rows: Texts = []
-    above = ""
-    for line in text.splitlines():
-        if _SPANS.fullmatch(line):
-            rows[-1:] = [_merged_cells(above, line, starts)]
-            continue
+    for line in _RULE.sub("", text).splitlines():
         cells = _aligned_cells(line, starts)
         if rows and not cells[0]:  # continues the row above
             rows[-1] = [
@@ -236,7 +231,6 @@ def _aligned_rows(text: str, starts: Sequence[int]) -> Texts:
             ]
         elif any(cells):
             rows.append(cells)
-        above = line
     return rows
 
 
@@ -245,10 +239,3 @@ def _aligned_cells(line: str, starts: Sequence[int]) -> list[str]:
     return [
         padded[start:end].replace("\0", "").strip(" \\") for start, end in pairwise([*starts, None])
     ]
-
-
-def _merged_cells(line: str, marks: str, starts: Sequence[int]) -> list[str]:
-    """Return the cells of a line whose spans the marks below it show; one cell per column."""
-    spans = [mark.start() for mark in re.finditer("-+", marks)]
-    cells = _aligned_cells(line, spans)
-    return [cells[max(bisect_right(spans, start) - 1, 0)] for start in starts]

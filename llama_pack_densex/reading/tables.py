@@ -99,17 +99,15 @@ _BEGINNING_OF_FIGURE = re.compile(r"\S{0,2}\d|[-–—−]")
 def _are_apart(pairs: Iterable[tuple[Cell, Cell]]) -> bool:
     """Return whether one of two adjacent columns has the signs of the figures in the other."""
     texts = [(a.text, b.text) for a, b in pairs if a is not b and a.text and b.text]
-    return bool(texts) and (all(map(_begins_figure, texts)) or all(map(_ends_figure, texts)))
-
-
-def _begins_figure(texts: tuple[str, str]) -> bool:
-    sign, figure = texts
-    return bool(_SIGN_BEFORE.fullmatch(sign) and _BEGINNING_OF_FIGURE.match(figure))
-
-
-def _ends_figure(texts: tuple[str, str]) -> bool:
-    figure, sign = texts
-    return bool(_BEGINNING_OF_FIGURE.match(figure) and _SIGN_BEHIND.fullmatch(sign))
+    are_before = all(
+        _SIGN_BEFORE.fullmatch(sign) and _BEGINNING_OF_FIGURE.match(figure)
+        for sign, figure in texts
+    )
+    are_behind = all(
+        _BEGINNING_OF_FIGURE.match(figure) and _SIGN_BEHIND.fullmatch(sign)
+        for figure, sign in texts
+    )
+    return bool(texts) and (are_before or are_behind)
 
 
 def _joined(left: Cell, right: Cell, joined: dict[Cell, Cell]) -> Cell:
@@ -274,19 +272,17 @@ def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    is_below_groups = any(_is_divided(x, upper, row) for x in range(1, len(row)))
+    # two columns share a name in the upper row, but not in the lower one
+    is_below_groups = any(
+        upper[x] is upper[x - 1] and upper[x].text and row[x] is not row[x - 1]
+        for x in range(1, len(row))
+    )
     return is_below_groups or _is_above_years(row, below)
 
 
 def _is_above_years(row: Row, below: Grid) -> bool:
     has_figures = len(below) > 1  # below the years
     return has_figures and _ends_merged(row) and all(is_year(cell.text) for cell in below[0][1:])
-
-
-def _is_divided(x: int, upper: Row, row: Row) -> bool:
-    """Return whether two adjacent columns share a name in the upper row, but not in the lower one."""
-    is_in_group = upper[x] is upper[x - 1] and upper[x].text != ""
-    return is_in_group and row[x] is not row[x - 1]
 
 
 # Forms: names beside values, perhaps several in a row
