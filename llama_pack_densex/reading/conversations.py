@@ -9,7 +9,7 @@ import mailbox
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email import message_from_binary_file, message_from_bytes
@@ -18,12 +18,14 @@ from email.policy import default
 from email.utils import parseaddr
 from functools import partial
 from html import unescape
-from itertools import dropwhile
+from itertools import dropwhile, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from llama_pack_densex.reading.encoding import decode_file
 from llama_pack_densex.reading.files import Part, UnreadableFileError
+from llama_pack_densex.reading.tables import runs
 from llama_pack_densex.text.layout import find_lines
 from llama_pack_densex.text.sentences import STOPS
 from llama_pack_densex.text.terminal import plain_logger
@@ -44,14 +46,11 @@ def read_mailbox(file: Path) -> Iterator[Part]:
     """Yield the messages of a mailbox, each without the earlier ones that it quotes at its end."""
     earlier: set[str] = set()
     parsed: Any = partial(message_from_binary_file, policy=default)
-    messages = mailbox.mbox(file, factory=parsed, create=False)
-    if not messages:
-        raise UnreadableFileError(file, "has no messages: save them again, as .mbox or .eml")
-    try:
+    with closing(mailbox.mbox(file, factory=parsed, create=False)) as messages:
+        if not messages:
+            raise UnreadableFileError(file, "has no messages: save them again, as .mbox or .eml")
         for number, message in enumerate(messages, start=1):
             yield _message_part(file, message, earlier)._replace(page=str(number))
-    finally:
-        messages.close()
 
 
 def _message_part(file: Path, message: Any, earlier: set[str]) -> Part:
@@ -278,23 +277,19 @@ def transcript(cues: Sequence[Cue]) -> str:
     Args:
         cues: The cues in order.
     """
-    turns: list[list[Cue]] = []
-    cues = _with_speakers(cues)
+    cues = [next(same) for _, same in groupby(_with_speakers(cues), key=attrgetter("text"))]
     text = " ".join(cue.text for cue in cues)
     is_punctuated = len(re.findall(f"[{STOPS}]", text)) * _WORDS_OF_SENTENCE >= _size(text)
-    for cue in cues:
-        last = turns[-1][-1] if turns else None
-        if last and cue.text == last.text:
-            continue
-        if not last or cue.speaker != last.speaker or _may_end(turns[-1], is_punctuated):
-            turns.append([])
-        turns[-1].append(cue)
-    return "\n\n".join(map(_paragraph, turns))
+
+    def goes_on(turn: list[Cue], cue: Cue) -> bool:
+        return cue.speaker == turn[-1].speaker and not _may_end(turn, is_punctuated)
+
+    return "\n\n".join(map(_paragraph, runs(cues, goes_on)))
 
 
 def _with_speakers(cues: Iterable[Cue]) -> list[Cue]:
     """Return the cues that have words, with the names before colons as speakers, until another follows."""
-    cues = [*filter(_has_words, cues)]
+    cues = [cue for cue in cues if cue.text and not _SOUND.fullmatch(cue.text)]
     prefixes = Counter(cue.text.partition(": ")[0] for cue in cues if ": " in cue.text)
     speaker = ""
     spoken = []
@@ -306,10 +301,6 @@ def _with_speakers(cues: Iterable[Cue]) -> list[Cue]:
             text = text.removeprefix(f"{name}: ")
         spoken.append(Cue(cue.time, speaker, text))
     return spoken
-
-
-def _has_words(cue: Cue) -> bool:
-    return cue.text != "" and not _SOUND.fullmatch(cue.text)
 
 
 def _name_before_colon(text: str, prefixes: Mapping[str, int]) -> str:
@@ -365,14 +356,10 @@ def messages(values: Sequence[Any]) -> str:
     if not all(isinstance(value, dict) for value in values):
         return ""
     for keys in map(str.split, _KEYS.strip().split("\n")):
-        posts = [value for value in values if _has(value, keys)]
+        posts = [value for value in values if all(value.get(key) not in (None, "") for key in keys)]
         if 2 * len(posts) > len(values):
             return _spoken(posts) if keys[-1] == "start" else _chat(posts, *keys)
     return ""
-
-
-def _has(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
-    return all(value.get(key) not in (None, "") for key in keys)
 
 
 def _chat(posts: list[dict[str, Any]], text_key: str, author_key: str, time_key: str) -> str:

@@ -92,11 +92,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         return [("", flat), *nested.items()]
     if len(value) == 1 or all(map(_is_record, value)):
         return [("", item) for item in value]
-    return [(_first_text(item), item) for item in value]
-
-
-def _first_text(value: Any) -> str:
-    return next((text for _, text in _pairs(value)), "")
+    return [(next((text for _, text in _pairs(item)), ""), item) for item in value]
 
 
 def _is_nested(value: Any) -> bool:

@@ -273,8 +273,9 @@ def _write_inline(soup: Tag) -> None:
             link.insert_before(" ")
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
-    for tag in soup.find_all([*_FORMULAS]):
-        _write_formula(tag)
+    for sign, part in (("^", "msup > :nth-child(2)"), ("/", "mfrac > :nth-child(2)")):
+        for tag in soup.select(part):
+            tag.insert(0, sign)
     for tag in soup.select(_STRUCK):
         _strike(tag)
 
@@ -313,16 +314,6 @@ def _write_superscript(tag: Tag) -> None:
         tag.string = f"[{text}]"
     elif preceding[-1:].isdecimal():
         tag.string = f"^{text}"
-
-
-_FORMULAS = {"msup": "^", "mfrac": "/"}
-
-
-def _write_formula(tag: Tag) -> None:
-    """Separate a power or a denominator from the digits before it by "^" or "/"."""
-    parts = tag.find_all(True, recursive=False)
-    if len(parts) == 2:
-        parts[1].insert(0, _FORMULAS[tag.name])
 
 
 def _strike(tag: Tag) -> None:
@@ -439,12 +430,8 @@ def _put_terms_before_definitions(soup: Tag) -> None:
     for tag in soup.find_all(["dt", "dd"]):
         tags_by_list[id(tag.find_parent("dl"))].append(tag)
     for tags in tags_by_list.values():
-        for group in runs(tags, _has_same_terms):
+        for group in runs(tags, lambda group, tag: tag.name == "dd" or group[-1].name == "dt"):
             _define(group)
-
-
-def _has_same_terms(group: Sequence[Tag], tag: Tag) -> bool:
-    return tag.name == "dd" or group[-1].name == "dt"
 
 
 def _define(group: Sequence[Tag]) -> None:

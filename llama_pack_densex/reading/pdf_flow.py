@@ -51,20 +51,15 @@ def mark_lines(
         return {}
     size = body_font(count_fonts(lines, fonts)).size
     first = [line for line in lines if line.start not in joints]
-    notes = [line.start for line in first if _looks_like_note(line, fonts[line.start], size)]
-    code = [line for line in _alone(lines, joints) if fonts[line.start].is_code]
-    return dict.fromkeys(notes, NOTE) | _code_marks(code)
-
-
-def _alone(lines: Sequence[TextLine], joints: Container[int]) -> list[TextLine]:
-    """Return the lines that neither continue the one above nor go on below: code is not wrapped."""
+    notes = [
+        line.start
+        for line in first
+        if line.letter_width < _TURNED or _MUCH_SMALLER * fonts[line.start].size < size
+    ]
+    # code is not wrapped
     continued = {above.start for above, below in pairwise(lines) if below.start in joints}
-    return [line for line in lines if line.start not in joints and line.start not in continued]
-
-
-def _looks_like_note(line: TextLine, font: Font, size: int) -> bool:
-    """Return whether a line is turned, or smaller than text of a size."""
-    return line.letter_width < _TURNED or _MUCH_SMALLER * font.size < size
+    code = [line for line in first if line.start not in continued and fonts[line.start].is_code]
+    return dict.fromkeys(notes, NOTE) | _code_marks(code)
 
 
 def _code_marks(lines: Sequence[TextLine]) -> dict[int, str]:

@@ -250,7 +250,6 @@ class _Page:
 
 _SLIDES = 29  # half points; text is larger than that on slides
 _LEAST_PAGES = 3  # of a document that may have a cover
-_MOST_SHARE = 0.25  # of a document's characters; more are not headings, but a form or a poster
 _LEAST_NUMBERED = 3  # headings, which show that their font is one for sections
 _MOSTLY = 0.3  # share of the characters in a heading's font that are in headings
 
@@ -301,10 +300,7 @@ def find_headings(
     elif sizes:
         headings = _by_font(candidates, text, sizes)
         ranks = _ranks(headings, body_font(sizes))
-    headings = _with_text(headings, ranks, text)
-    if sum(len(heading.text) for heading in headings) > _MOST_SHARE * sizes.total():
-        return []
-    return [*_with_paths(headings, ranks)]
+    return [*_with_paths(_with_text(headings, ranks, text), ranks)]
 
 
 _BLANK = f" \t\n\r{_PAGE_END}"

@@ -74,7 +74,10 @@ def reading_order(lines: Lines, upright: bool) -> list[list[Line]]:
         rows = [*chain(*map(rows_of, columns))]
         places = [numbers[line] for line in chain(*rows)]
         if _is_out_of_order(places, rows):
-            _put_in_order(rows, places, ordered)
+            for place in places:
+                ordered[place] = []
+            for place, row in zip(sorted(places), rows, strict=False):
+                ordered[place] = row
     return list(filter(None, ordered))
 
 
@@ -90,16 +93,6 @@ def _is_out_of_order(places: Sequence[int], rows: Sequence[Lines]) -> bool:
     has_table = any(not line.text for line in chain(*rows))
     tolerated = 0 if has_table else _OUT_OF_ORDER * (len(places) - 1)
     return steps_back > tolerated
-
-
-def _put_in_order(
-    rows: Sequence[list[Line]], places: Sequence[int], ordered: list[list[Line]]
-) -> None:
-    """Put rows at the first places of their lines, in order, and nothing at the others."""
-    for place in places:
-        ordered[place] = []
-    for place, row in zip(sorted(places), rows, strict=False):
-        ordered[place] = row
 
 
 def _regions(lines: Lines) -> Iterator[_Columns]:
@@ -153,9 +146,6 @@ def _is_prose(column: Lines) -> bool:
     if len(lines) < _LEAST_LINES or width < _NARROWEST * size:
         return False
     full = sum(line.box.width >= _FULL * width for line in lines)
-    flowing = sum(_is_within_sentence(line.text) for line in lines)
+    texts = [line.text for line in lines]
+    flowing = sum(text[0].islower() or _INNER_STOP.search(text) is not None for text in texts)
     return full >= _MOST * len(lines) and flowing >= _FLOWING * len(lines)
-
-
-def _is_within_sentence(text: str) -> bool:
-    return text[:1].islower() or _INNER_STOP.search(text) is not None

@@ -174,7 +174,8 @@ class _Page:
         self._lines = lines
         blocks = runs(lines, lambda run, line: _may_be_next(run[-1], line))
         self._blocks = {line.start: block for block in blocks for line in block}
-        self._letter_width = median([*(line.letter_width for line in lines), _USUAL_LETTER])
+        usual = median([*(line.letter_width for line in lines), _USUAL_LETTER])
+        self._widest_letter = _WIDE_GAPS * min(usual, _USUAL_LETTER)
         self._steps = [step(above, below) for above, below in pairs if _may_be_next(above, below)]
 
     def goes_on(self, above: TextLine, below: TextLine) -> bool:
@@ -186,7 +187,7 @@ class _Page:
         is_wide = WIDE.match(below.text) is not None
         size = above.box.size
         room = _KEPT_TOGETHER * below.first_word if is_wide else below.first_word + _SPACE * size
-        return not self._has_wide_gaps(above) and self._is_full(above, room)
+        return above.letter_width <= self._widest_letter and self._is_full(above, room)
 
     def is_open(self, line: TextLine) -> bool:
         """Return whether a line is full, and ends within a sentence."""
@@ -198,10 +199,6 @@ class _Page:
         """Return whether lines are as close as those of paragraphs: closer ones are rare on the page."""
         nearest = step(above, below) / _SAME
         return sum(step < nearest for step in self._steps) <= len(self._steps) / 4
-
-    def _has_wide_gaps(self, line: TextLine) -> bool:
-        usual = min(self._letter_width, _USUAL_LETTER)
-        return line.letter_width > _WIDE_GAPS * usual
 
     def _is_full(self, line: TextLine, room: float) -> bool:
         """Return whether something that takes a certain room had none at the end of a line."""

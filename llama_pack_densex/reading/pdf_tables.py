@@ -317,6 +317,7 @@ def _has_undivided_rows(in_slots: _Places, boxes: Boxes) -> bool:
 
 _LEAST_RULES = 3
 _COLUMN_GAP = 0.7  # times the size of characters, where rules tell of a table
+_MOST_LINES_OF_LABEL = 3
 _FROM_RULE = 1.5  # times the size of characters; the widest gap below a line of a header
 _FARTHER = 1.2  # times the distance of lines within a cell; the next row is farther
 
@@ -418,6 +419,8 @@ def _columns_of(lines: Iterable[_Line], gap: float = 0) -> _Columns:
 
 def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterable[_Band]:
     """Return the lines of each row: those of a band, or of a part of it if the bands have several rows."""
+    if _are_rows(bands, columns):
+        return bands
     pairs = [*chain(*map(pairwise, bands))]
     close = _FARTHER * min((_distance(*pair) for pair in pairs), default=0)
     near = [below for above, below in pairs if _distance(above, below) < close]
@@ -431,6 +434,13 @@ def _rows_between(bands: Sequence[_Band], columns: _Columns) -> Iterable[_Band]:
         return not has_figure and not _begins_with(columns, line)
 
     return chain(*(runs(band, goes_on) for band in bands))
+
+
+def _are_rows(bands: Sequence[_Band], columns: _Columns) -> bool:
+    """Return whether bands are a row each: most have one label, and others one of few lines."""
+    labels = [sum(_begins_with(columns, line) for line in band) for band in bands]
+    has_one_label = sum(count <= 1 for count in labels) > len(bands) / 2
+    return has_one_label and max(labels) <= _MOST_LINES_OF_LABEL
 
 
 def _begins_with(columns: _Columns, line: _Line) -> bool:
@@ -578,7 +588,7 @@ def _columns(rows: Sequence[_Line], years: int) -> _Columns:
     least = 1 if is_below_years else _LEAST_ROWS
     without_prose = columns[1:] if is_below_years else columns
     is_sparse = sum(map(len, columns)) < _LEAST_FILLED * len(rows) * len(columns)
-    if is_sparse or _is_crowded(rows) or any(map(_is_prose, without_prose)):
+    if is_sparse or any(map(_is_prose, without_prose)):
         return []
     if _is_contents(rows) or not any(_is_of_figures(cells, least) for cells in columns[1:]):
         return []
@@ -629,7 +639,7 @@ def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
     """Return the number of the line below a table; lines without a first column continue its last row."""
     end = last + 1
     while end < len(lines) and _is_near(lines, end - 1, end):
-        if any(_numbers(piece, columns)[0] == 0 for piece in lines[end]):
+        if _begins_with(columns, lines[end]):
             break
         end += 1
     return end
@@ -641,7 +651,7 @@ def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
     def goes_on(row: list[_Line], line: _Line) -> bool:
         if _continues_label(row, line, columns):
             return True
-        is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
+        is_in_row = not _begins_row(row[0], columns) or not _begins_with(columns, line)
         return is_in_row and not _begins_row(line, columns)
 
     return [_row(row, columns, not _begins_row(row[0], columns)) for row in runs(lines, goes_on)]

@@ -36,15 +36,26 @@ _WITHOUT_TEXT = words(
     "contents currentmodule highlight image include index literalinclude meta module moduleauthor raw replace"
     " role sectionauthor tabularcolumns testsetup toctree"
 )
-_BOXES = words("attention caution danger error hint important note seealso tip warning")
-_TABLES = words("table list-table csv-table")
+_BOXES = {
+    "attention": "Attention",
+    "caution": "Caution",
+    "danger": "Danger",
+    "error": "Error",
+    "hint": "Hint",
+    "important": "Important",
+    "note": "Note",
+    "seealso": "See also",
+    "tip": "Tip",
+    "warning": "Warning",
+}
+_TABLES = ("table", "list-table", "csv-table")
 _OF_VERSIONS = {
     "deprecated": "Deprecated since version",
     "versionadded": "Added in version",
     "versionchanged": "Changed in version",
     "versionremoved": "Removed in version",
 }
-_TITLED = words("admonition rubric sidebar topic")
+_TITLED = ("admonition", "rubric", "sidebar", "topic")
 _DELIMITERS = {"tab": "\t", "space": " "}
 _IN_LINES = {
     r"`([^`<]{1,500}?)\s*<([^<>`\s]+)>`__?": r"[\1](\2)",
@@ -154,8 +165,7 @@ def _text_directive(name: str, argument: str, head: str, body: str) -> str:
     """Return a box, a version change, a title, or the description of a function or an option."""
     if name in _BOXES:
         text = _inner(f"{argument}\n{head}\n\n{body}")
-        title = name.replace("seealso", "see also").capitalize()
-        return f"{title}: {text}" if text[:1].isalnum() else text
+        return f"{_BOXES[name]}: {text}" if text[:1].isalnum() else text
     if name in _TITLED:
         return _inner(f"**{argument}**\n\n{head}\n\n{body}")
     if name in _OF_VERSIONS:

@@ -61,11 +61,12 @@ def read_csv(file: Path) -> Iterator[Part]:
     table = _csv_table(text, delimiter)
     title_count = _count_titles(table)
     titles = [[f"{delimiter} ".join(row)] for row in table[:title_count]]
-    places: Places = {}
-    for y, row in enumerate(titles + table[title_count:]):
-        for x, content in enumerate(row):
-            if content:
-                places[y, x] = Cell(content)
+    places: Places = {
+        (y, x): Cell(content)
+        for y, row in enumerate(titles + table[title_count:])
+        for x, content in enumerate(row)
+        if content
+    }
     yield Part(_to_tables(places, has_forms=False))
 
 
@@ -218,14 +219,14 @@ def _warn_of_uncalculated(file: Path, book: Any) -> None:
                 names.append(f"{sheet.title}!{cell.coordinate}")
     if not names:
         return
-    count = f"{len(names)} cells with formulas have"
-    if len(names) == 1:
-        count = "1 cell with a formula has"
-    if len(names) > _MOST_NAMED:
+    count = len(names)
+    if count > _MOST_NAMED:
         names[_MOST_NAMED:] = ["..."]
     shown = ", ".join(names)
     advice = "open it in Excel or LibreOffice and save it"
-    logger.warning("%s: %s no value and cannot be read (%s): %s", file, count, shown, advice)
+    logger.warning(
+        "%s: formulas have no value and cannot be read (%d: %s): %s", file, count, shown, advice
+    )
 
 
 def _sheet_places(sheet: Any) -> Places:
@@ -389,14 +390,11 @@ def _hours(duration: timedelta) -> str:
 
 
 def _to_tables(places: Places, has_forms: bool) -> str:
-    return "\n\n\n".join(filter(None, _blocks(list(_stretches(places)), has_forms)))
-
-
-def _stretches(places: Places) -> Iterator[Grid]:
-    """Yield the groups of rows between empty ones."""
     rows = rows_with_text(places)
-    for stretch in _runs({y for y, _ in places}):
-        yield [rows[y] for y in stretch if y in rows]
+    stretches = [
+        [rows[y] for y in stretch if y in rows] for stretch in _runs({y for y, _ in places})
+    ]
+    return "\n\n\n".join(filter(None, _blocks(stretches, has_forms)))
 
 
 def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:

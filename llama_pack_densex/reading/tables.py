@@ -99,17 +99,15 @@ _BEGINNING_OF_FIGURE = re.compile(r"\S{0,2}\d|[-–—−]")
 def _are_apart(pairs: Iterable[tuple[Cell, Cell]]) -> bool:
     """Return whether one of two adjacent columns has the signs of the figures in the other."""
     texts = [(a.text, b.text) for a, b in pairs if a is not b and a.text and b.text]
-    return bool(texts) and (all(map(_begins_figure, texts)) or all(map(_ends_figure, texts)))
-
-
-def _begins_figure(texts: tuple[str, str]) -> bool:
-    sign, figure = texts
-    return bool(_SIGN_BEFORE.fullmatch(sign) and _BEGINNING_OF_FIGURE.match(figure))
-
-
-def _ends_figure(texts: tuple[str, str]) -> bool:
-    figure, sign = texts
-    return bool(_BEGINNING_OF_FIGURE.match(figure) and _SIGN_BEHIND.fullmatch(sign))
+    are_before = all(
+        _SIGN_BEFORE.fullmatch(sign) and _BEGINNING_OF_FIGURE.match(figure)
+        for sign, figure in texts
+    )
+    are_behind = all(
+        _BEGINNING_OF_FIGURE.match(figure) and _SIGN_BEHIND.fullmatch(sign)
+        for figure, sign in texts
+    )
+    return bool(texts) and (are_before or are_behind)
 
 
 def _joined(left: Cell, right: Cell, joined: dict[Cell, Cell]) -> Cell:

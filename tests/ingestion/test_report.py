@@ -193,7 +193,8 @@ def test_memory_does_not_grow_with_the_documents(path: Path) -> None:
         gc.collect()
         grown, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert grown < 50_000
+    # 1 KB or more for each document if they were kept; threads of other tests may take some 50
+    assert grown < 120_000
     assert len(read_report(path).documents) == 301
 
 
