@@ -224,7 +224,7 @@ def test_its_example_shows_what_comes_out_or_says_why_it_is_not_run(
 
 
 PRIVATE_MODULES = (
-    "index.vector_store",
+    "index.embedded",
     "ingestion.batch",
     "llm.thoughts",
     "node_parsers.passages",
