@@ -93,10 +93,10 @@ class Database:
         """
         connection = self._current_connection()
         if connection is not None:
-            with self._errors_explained():
+            with self.explaining_errors():
                 yield connection
             return
-        with self._errors_explained(), self._borrowed() as connection:
+        with self._borrowed() as connection:
             connection.execute("BEGIN")
             self._local.connection = connection
             try:
@@ -117,7 +117,7 @@ class Database:
             arguments: The query's other arguments, which come first.
         """
         if self._memory is None and self._current_connection() is None:
-            with self._errors_explained(), self._borrowed() as connection:
+            with self._borrowed() as connection:
                 yield from connection.execute(sql, (*arguments, -1, -1))
             return
         last_row = -1
@@ -136,7 +136,7 @@ class Database:
         writer = self._own_writer()
         if writer is not None:
             return writer
-        with self._errors_explained():
+        with self.explaining_errors():
             connection = self._take()
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -153,7 +153,7 @@ class Database:
         if writer is None:
             return
         try:
-            with self._errors_explained():
+            with self.explaining_errors():
                 writer.execute("COMMIT")
         except BaseException:  # the disk may be full
             self.roll_back()
@@ -198,7 +198,7 @@ class Database:
         """
         self.commit()
         connection = self.writing()
-        with self._errors_explained():
+        with self.explaining_errors():
             connection.execute("COMMIT")
             try:
                 connection.execute("VACUUM")
@@ -219,7 +219,7 @@ class Database:
         log = self.file.with_name(f"{self.file.name}-wal")
         if size_of(log) < _LARGE_LOG:
             return
-        with self._errors_explained(), self._borrowed() as connection:
+        with self._borrowed() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
             try:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -274,8 +274,15 @@ class Database:
             "the index and rebuild it (cached LLM replies are reused)."
         )
 
-    def explained(self, error: DatabaseError) -> Exception:
+    @contextmanager
+    def explaining_errors(self) -> Iterator[None]:
         """Translate an error of SQLite into one that says what is wrong with the index or the machine."""
+        try:
+            yield
+        except DatabaseError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: DatabaseError) -> Exception:
         text = str(error)
         for fragment, code, reason in _ERRORS_OF_THE_MACHINE:
             if fragment in text:
@@ -316,11 +323,12 @@ class Database:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Connection]:
-        connection = self._take()
-        try:
-            yield connection
-        finally:
-            self._give_back(connection)
+        with self.explaining_errors():
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
 
     def _take(self) -> Connection:
         if self._memory is not None:
@@ -366,20 +374,13 @@ class Database:
     def _create(self, schema: str) -> None:
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self._errors_explained():
+        with self.explaining_errors():
             connection = self._memory or _connect(self.file)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN; {_ABOUT_SCHEMA} {schema} COMMIT;")
             if self.file is not None:
                 _set_note(connection, _INODE, _inode_of(self.file))
                 connection.close()
-
-    @contextmanager
-    def _errors_explained(self) -> Iterator[None]:
-        try:
-            yield
-        except DatabaseError as error:
-            raise self.explained(error) from error
 
 
 # connections of parent processes: closing them would release the parent's locks

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from sqlite3 import Connection, DatabaseError
+from sqlite3 import Connection
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -210,20 +210,19 @@ class EmbeddedNodes(NodeStore):
     def _change(self) -> Iterator[Connection]:
         """Make one change in a savepoint: if it fails half-way, nothing of it remains."""
         connection = self.database.writing()
-        try:
-            connection.execute("SAVEPOINT change")
-            yield connection
-            self.database.set_note(_VERSION, str(int(self.database.note(_VERSION) or 0) + 1))
-            connection.execute("RELEASE change")
-        except BaseException as error:
-            if connection.in_transaction:  # a full disk may have ended the transaction
-                connection.execute("ROLLBACK TO change")
+        with self.database.explaining_errors():
+            try:
+                connection.execute("SAVEPOINT change")
+                yield connection
+                self.database.set_note(_VERSION, str(int(self.database.note(_VERSION) or 0) + 1))
                 connection.execute("RELEASE change")
-            else:
-                self.database.roll_back()
-            if isinstance(error, DatabaseError):
-                raise self.database.explained(error) from error
-            raise
+            except BaseException:
+                if connection.in_transaction:  # a full disk may have ended the transaction
+                    connection.execute("ROLLBACK TO change")
+                    connection.execute("RELEASE change")
+                else:
+                    self.database.roll_back()
+                raise
 
     def _remove(self, connection: Connection, old: Collection[int]) -> None:
         if not old:
@@ -287,9 +286,9 @@ class EmbeddedNodes(NodeStore):
     def has_words_of(self, words: Words) -> bool:
         """Return whether the database has this tokenizer's tokens of all nodes."""
         with self.database.reading() as connection:
-            if _is_empty(connection):
+            if self.tokenizer_note == words.note and not self.database.note(_HAS_WORDLESS):
                 return True
-            return self.tokenizer_note == words.note and not self.database.note(_HAS_WORDLESS)
+            return _is_empty(connection)
 
     def update_words(self) -> None:
         """Tokenize all nodes again if some have no tokens, or tokens of another tokenizer than `words`."""

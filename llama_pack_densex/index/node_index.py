@@ -524,13 +524,15 @@ class NodeIndex:
             ValueError: An embedding is not finite, or its dimension differs from that of the others.
         """
         if self.embed_model is not None:
-            missing = [node for node in nodes if node.embedding is None]
-            searched = [node for node in missing if granularity_of(node) != "section"]
-            for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
+            missing = [
+                node
+                for node in nodes
+                if node.embedding is None and granularity_of(node) != "section"
+            ]
+            for batch in iter_batch(missing, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
         with_embedding = [node for node in nodes if node.embedding is not None]
-        for node in with_embedding:
-            _check_finite(node)
+        _check_finite(with_embedding)
         if with_embedding and not self.embedded:
             self._embed_sections(nodes, with_embedding)
 
@@ -559,12 +561,13 @@ class NodeIndex:
                 node.embedding = embedding
 
 
-def _check_finite(node: BaseNode) -> None:
-    if not np.isfinite(np.sum(node.get_embedding())):
-        raise ValueError(
-            f"the embedding of a text of document {node.ref_doc_id!r} is not finite: check the "
-            "embedding model"
-        )
+def _check_finite(nodes: Nodes) -> None:
+    for node in nodes:
+        if not np.isfinite(np.sum(node.get_embedding())):
+            raise ValueError(
+                f"the embedding of a text of document {node.ref_doc_id!r} is not finite: check the "
+                "embedding model"
+            )
 
 
 def about(store: NodeStore) -> Manifest | None:

@@ -112,10 +112,7 @@ class PackIndex(NodeIndex):
         self._embed_model = embed_model_identity(embed_model)
         self._embed_spec = _embed_spec(arguments.get("embed_model"), manifest)
         words = _words_for(options, arguments, opened, embed_model)
-        committed = manifest
-        if folder is not None and not is_index(folder.path):
-            committed = None
-        super().__init__(opened.store, embed_model, words, folder, committed)
+        super().__init__(opened.store, embed_model, words, folder, _committed(opened))
         if folder is not None:
             self.beside.reopen(folder.data, opened.shared_state)
         languages: tuple[Measured, ...] = ()
@@ -176,12 +173,7 @@ class PackIndex(NodeIndex):
             )
             try:
                 with watch:
-                    indexer = DocumentIndexer(
-                        self,
-                        self._parser,
-                        self._trust,
-                        watch,
-                    )
+                    indexer = DocumentIndexer(self, self._parser, self._trust, watch)
                     indexed = indexer.ingest(documents, only_changed)
                     for document_id in self.delete(gone):
                         watch.deleted(document_id)
@@ -305,6 +297,14 @@ class PackIndex(NodeIndex):
                     self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages,
                     100 * (trust.first or 0.0), trust.language,
                 )  # fmt: skip
+
+
+def _committed(opened: NodeIndex) -> Manifest | None:
+    """Return the manifest of the committed state; a new folder has none, whatever its store keeps of an index
+    elsewhere."""
+    if opened.folder is not None and not is_index(opened.folder.path):
+        return None
+    return opened.current
 
 
 def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | None) -> str:

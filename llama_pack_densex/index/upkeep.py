@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,7 +86,8 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     """
 
     def check() -> CheckReport:
-        with _opened(path, to_write=repair) as nodes:
+        nodes = _opened(path)
+        with nodes.writing() if repair else nullcontext():
             manifest = nodes.manifest
             report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes)))
             if repair and report.faults:
@@ -98,11 +99,8 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     return while_it_changes(folder_at(path), check)
 
 
-@contextmanager
-def _opened(path: str | Path, to_write: bool = True) -> Iterator[NodeIndex]:
-    nodes = NodeIndex.open(IndexFolder(folder_at(path)))
-    with nodes.writing() if to_write else nullcontext():
-        yield nodes
+def _opened(path: str | Path) -> NodeIndex:
+    return NodeIndex.open(IndexFolder(folder_at(path)))
 
 
 def _mended(nodes: NodeIndex, report: CheckReport) -> CheckReport:
@@ -215,7 +213,8 @@ def compact_index(path: str | Path) -> Compaction:
         IndexInUseError: Somebody else is writing to the index.
     """
     folder = folder_at(path)
-    with _opened(path) as nodes:
+    nodes = _opened(path)
+    with nodes.writing():
         bytes_before = _bytes_in(folder)
         nodes.rewrite()
         return Compaction(str(path), bytes_before, _bytes_in(folder))
@@ -234,7 +233,8 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         IndexInUseError: Somebody else is writing to the index.
     """
     replies = folder_at(path) / REPLIES_FILE
-    with _opened(path) as nodes:
+    nodes = _opened(path)
+    with nodes.writing():
         # before the deletion, because the index says what to purge: after a stop, it can be repeated
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))

@@ -169,22 +169,21 @@ class StoreAlone(NodeStore):
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         heads = _heads(nodes)
-        new_heads: dict[str, BaseNode] = {}
-        new_others: dict[str, BaseNode] = {}
+        wires = {}
         for node in nodes:
-            if node.node_id in heads:
-                new_heads[node.node_id] = to_wire(node, head=True, taken=self.taken_keys)
-            else:
-                new_others[node.node_id] = to_wire(node, taken=self.taken_keys)
+            is_head = node.node_id in heads
+            wires[node.node_id] = to_wire(node, head=is_head, taken=self.taken_keys)
+        new_heads = [wire for node_id, wire in wires.items() if node_id in heads]
+        new_others = [wire for node_id, wire in wires.items() if node_id not in heads]
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
         old_heads = [node_id for node_id, is_head in old.items() if is_head]
         # in this order, so that an incomplete document never counts as complete
         with self._changing():
             self._each(self._drop, old_heads)
-            self._each(self._put, list(new_others.values()))
-            gone = old.keys() - new_others.keys() - new_heads.keys() - set(old_heads)
+            self._each(self._put, new_others)
+            gone = old.keys() - wires.keys() - set(old_heads)
             self._each(self._drop, list(gone))
-            self._each(self._put, list(new_heads.values()))
+            self._each(self._put, new_heads)
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         nodes = {row.id: row.node for row in self._paged(self._rows, node_ids) if row.is_ours}

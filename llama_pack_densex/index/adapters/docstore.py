@@ -238,10 +238,10 @@ class DocstoreNodes(NodeStore):
 
     def documents(self) -> DocumentRecords:
         """Return the documents by id; an incomplete one has no hash."""
-        records = {}
-        for document_id, info in self._listed().items():
-            document_hash = info.metadata[DOCUMENT_HASH_KEY]
-            records[document_id] = DocumentRecord(document_hash, file_of(info.metadata))
+        records = {
+            document_id: DocumentRecord(info.metadata[DOCUMENT_HASH_KEY], file_of(info.metadata))
+            for document_id, info in self._listed().items()
+        }
         return records | dict.fromkeys(self._noted(), DocumentRecord())
 
     def node_ids(self, document_ids: Ids) -> set[str]:
