@@ -88,7 +88,10 @@ _LEVEL_OF = {
 }
 _ITEM_NUMBER = re.compile(r"([\d０-９]+)[.．]\s*")
 _JAPANESE_MARKER = re.compile("[■-◯・①-⓿（※]")  # of items below a numbered heading
-_WHOLE_NUMBER = re.compile(r"\d{1,2}(?=[.．]\s|．|\u3000)")
+# "2. Lamps" directly above "2.1 Oil"
+_ABOVE_FIRST_PART = re.compile(
+    r"(\d{1,2})(?:[.．]\s|．|\u3000).*\n\1[.．－-][1１][ \u3000]+[^\W\d_a-z]"
+)
 _LONGEST_TITLE = 100  # characters
 _COUNT = "[\\d０-９一二三四五六七八九十百]{1,5}"
 ARTICLE = re.compile(f"第{_COUNT}条(?:の{_COUNT})?")
@@ -186,15 +189,8 @@ def _is_alone(lines: Lines, place: int) -> bool:
     following = text_at(lines, place + 1)
     if not following or "\u3000" in lines[place + 1].indent or _is_bare_part(line):
         return True
-    return _JAPANESE_MARKER.match(following) is not None or _is_first_part(following, line)
-
-
-def _is_first_part(below: str, above: str) -> bool:
-    """Return whether a line is the heading of the first part of what the line above it names: 2.1 of 2."""
-    number = _WHOLE_NUMBER.match(above)
-    if not number or not _NUMBERED_HEADING.fullmatch(below):
-        return False
-    return re.match(rf"{number[0]}\D[1１]\b", below) is not None
+    is_first_part = _ABOVE_FIRST_PART.match(f"{line}\n{following}")
+    return bool(is_first_part or _JAPANESE_MARKER.match(following))
 
 
 def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
@@ -416,7 +412,7 @@ def _is_wrap(line_break: _LineBreak) -> bool:
     last = line_break.above.text[-1]
     if _LONE_MARKER.fullmatch(line_break.above.text):
         return True
-    if _begins_paragraph(line_break) or _begins_item(line_break) or _is_between_kinds(line_break):
+    if _is_paragraph_break(line_break):
         return False
     if _is_behind_terminator(line_break):
         return _goes_on_behind_terminator(line_break)
@@ -426,6 +422,12 @@ def _is_wrap(line_break: _LineBreak) -> bool:
     if last in "、，」）" or CJK.match(last) or CJK.match(line_break.letter):
         return _goes_on_in_wide_letters(line_break, last)
     return _is_at_margin(line_break)
+
+
+def _is_paragraph_break(line_break: _LineBreak) -> bool:
+    if _begins_paragraph(line_break) or _begins_item(line_break):
+        return True
+    return _is_between_kinds(line_break)
 
 
 def _begins_paragraph(line_break: _LineBreak) -> bool:
