@@ -628,7 +628,7 @@ _LED_IN = ("item", "columns", "group", "row", "code")
 _UNIT = re.compile(r"[(（][^()（）]*[)）]")  # "(in millions, except per share data)", （単位：円）
 _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
 _MARKED_QUESTION = re.compile(
-    r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"
+    r"[*_【\s]*(?:[QＱ](?:\d{0,3}[.．:：)）】\u3000]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）】])"
 )
 _QUESTION_END = re.compile(
     r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z"

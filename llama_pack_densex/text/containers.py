@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from llama_pack_densex.text.layout import Block, Blocks, Line, Lines
@@ -247,10 +248,6 @@ def _read_mark(text: str) -> _Mark | None:
     return None
 
 
-def _read_embedded(_: _Match) -> _Mark:
-    return _Mark("")
-
-
 def _read_tags(line: _Match) -> _Mark:
     """Return what a line of tags says, by the last of them."""
     *_, tag = _TAG.finditer(line[0])
@@ -260,8 +257,8 @@ def _read_tags(line: _Match) -> _Mark:
     return _Mark(tag["name"], title["title"] if title else "")
 
 
-def _read_alert(line: _Match) -> _Mark:
-    return _Mark(_ALERT_BOX, line["title"] or "")
+def _read_titled(box: str, line: _Match) -> _Mark:
+    return _Mark(box, line["title"] or "")
 
 
 def _read_colons(line: _Match) -> _Mark | None:
@@ -294,17 +291,13 @@ def _read_directive(line: _Match) -> _Mark:
     return _Mark(line["fence"], line["title"])
 
 
-def _read_indented(line: _Match) -> _Mark:
-    return _Mark(_INDENTED_BOX, line["title"] or "")
-
-
 _READERS: tuple[tuple[re.Pattern[str], Callable[[_Match], _Mark | None]], ...] = (
-    (_EMBEDDED, _read_embedded),
+    (_EMBEDDED, lambda line: _Mark("")),
     (_TAGS, _read_tags),
-    (_ALERT, _read_alert),
+    (_ALERT, partial(_read_titled, _ALERT_BOX)),
     (_COLONS, _read_colons),
     (_SLASHES, _read_slashes),
     (_DIRECTIVE, _read_directive),
-    (_INDENTED, _read_indented),
+    (_INDENTED, partial(_read_titled, _INDENTED_BOX)),
 )
 """What reads a line that a pattern matches, in this order."""

@@ -12,8 +12,8 @@ from operator import attrgetter
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.layout import Block, Span, overlapping
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.plain import LIST_MARKER, heading_text
-from llama_pack_densex.text.sentences import split_sentences
+from llama_pack_densex.text.plain import ARTICLE, LIST_MARKER, heading_text
+from llama_pack_densex.text.sentences import after_space, split_sentences
 from llama_pack_densex.text.tables import PIPE
 
 
@@ -24,6 +24,8 @@ class _Section:
     path: tuple[str, ...]  # their texts
 
 
+_NUMBERED = re.compile(r"[\d第附]")
+_TITLE = re.compile(rf"# +(?!{_NUMBERED.pattern})")
 _DEEPEST = 20  # the most headings above another one
 
 
@@ -54,13 +56,21 @@ class Outline:
             if heading.kind != "heading":
                 continue
             self._close_details(opened, heading.start)
-            opened = [
-                outer for outer in opened if outer.level < heading.level or outer.until is not None
-            ]
+            opened = [outer for outer in opened if self._is_within(heading, outer)]
             del opened[_DEEPEST:]
             opened.append(heading)
             self._begin_section(heading.start, opened)
         self._close_details(opened, len(self._text))
+
+    def _is_within(self, heading: Block, outer: Block) -> bool:
+        """Return whether a heading belongs to the section of one above it: of one of a lower level, and if it
+        has a number instead of a mark, of the title that the document begins with.
+        """
+        if outer.level < heading.level or outer.until is not None:
+            return True
+        is_first = outer.start == after_space(self._text, 0)
+        is_title = is_first and _TITLE.match(self._text, outer.start) is not None
+        return is_title and _NUMBERED.match(self._text, heading.start) is not None
 
     def _close_details(self, opened: list[Block], place: int) -> None:
         """End the sections of `<details>` that end before a place; what follows belongs to the
@@ -72,9 +82,17 @@ class Outline:
                 self._begin_section(until, opened)
 
     def _begin_section(self, start: int, opened: Sequence[Block]) -> None:
-        names = (heading_text(heading.text_in(self._text)) for heading in opened)
+        names = map(self._name_of, opened)
         above = self._above[: opened[0].level - 1] if opened else self._above
         self._sections.append(_Section(start, tuple(opened), (*above, *filter(None, names))))
+
+    def _name_of(self, heading: Block) -> str:
+        """Return the name of a section; above an article of a Japanese law, with the number of that."""
+        name = heading_text(heading.text_in(self._text))
+        article = ARTICLE.match(self._text, after_space(self._text, heading.end))
+        if article and name[0] in "（(":
+            return f"{article[0]}{name}"
+        return name
 
     def _section_at(self, place: int) -> _Section:
         number = bisect_right(self._sections, place, key=attrgetter("start"))

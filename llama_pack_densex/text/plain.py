@@ -61,11 +61,12 @@ _LEVELS = {
 }
 # Numbers of two or more parts, numbers of chapters and articles, and marks.
 _NUMBERED_HEADING = re.compile(
-    r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
+    r"(?:\d{1,3}(?:[.．]\d{1,3}){1,4}[.．]?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
+    r"|\d{1,2}(?:[-－‐]\d{1,2}){1,3}[.．]?\u3000+\S"
     r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S"
     r"|(?P<law>§) ?\d{1,4}[a-z]?[ \xa0]+(?!Abs|Satz|Nr)(?=[^\W\d_a-z])"
     r"|(?P<end>附)[ \u3000]*則(?=[ \u3000（(]|\Z))"
-    r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
+    r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（(【])[^（）()【】]{1,40}[）)】]"
 )
 # What marks a heading only between blank lines: numbers of one part, numbers of the parts of a law or
 # contract, and any numbers before the name of a file or a command.
@@ -81,13 +82,20 @@ _NOT_LAST = ".!。！．｡、，,:：;；"
 _LEVEL_OF = {
     **dict.fromkeys("編部章附", 1),
     **dict.fromkeys("節■【", 2),
-    **dict.fromkeys("条◆▼（§", 3),
+    **dict.fromkeys("条◆▼（(§", 3),
     **dict.fromkeys(("section", "abschnitt"), 2),
     **dict.fromkeys(("article", "artikel", "clause"), 3),
 }
 _ITEM_NUMBER = re.compile(r"([\d０-９]+)[.．]\s*")
+_JAPANESE_MARKER = re.compile("[■-◯・①-⓿（※]")  # of items below a numbered heading
+# "2. Lamps" directly above "2.1 Oil"
+_ABOVE_FIRST_PART = re.compile(
+    r"(\d{1,2})(?:[.．]\s|．|\u3000).*\n\1[.．－-][1１][ \u3000]+[^\W\d_a-z]"
+)
 _LONGEST_TITLE = 100  # characters
-_ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
+_COUNT = "[\\d０-９一二三四五六七八九十百]{1,5}"
+ARTICLE = re.compile(f"第{_COUNT}条(?:の{_COUNT})?")
+"""The number of an article of a Japanese law, which may be below the line that names it."""
 _PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # "# apt-get update", or a comment
 _LONGER = 4  # the most columns by which an underline is longer than its heading
 _ENDS_NO_HEADING = "".join(set(STOPS) - set("?？")) + ":：;；、，,"
@@ -172,12 +180,17 @@ def _numbered(lines: Lines, place: int) -> int:
 
 def _is_alone(lines: Lines, place: int) -> bool:
     """Return whether a line is between blank ones; a Japanese paragraph's indentation counts as one, and
-    so does the title of a part below its number.
+    so do the items of a Japanese list, the title of a part below its number, and the first part of what is
+    below.
     """
     if text_at(lines, place - 1):
         return False
-    is_above_blank = not text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
-    return is_above_blank or _is_bare_part(lines[place].text)
+    line = lines[place].text
+    following = text_at(lines, place + 1)
+    if not following or "\u3000" in lines[place + 1].indent or _is_bare_part(line):
+        return True
+    is_first_part = _ABOVE_FIRST_PART.match(f"{line}\n{following}")
+    return bool(is_first_part or _JAPANESE_MARKER.match(following))
 
 
 def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
@@ -185,13 +198,13 @@ def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
     that is not above an article of a law.
     """
     following = lines[below].text
-    if kind == "（":
-        return _ARTICLE.match(following) is None
+    if kind in "（(":
+        return ARTICLE.match(following) is None
     number = _ITEM_NUMBER.match(lines[place].text)
     if kind != "1" or not number or following.startswith(f"{number[1]}."):
         return False
     near = filter(None, map(LIST_MARKER.match, (text_at(lines, place - 2), following)))
-    is_near_item = any(marker[0][0] not in "○◯" for marker in near)
+    is_near_item = any(not _JAPANESE_MARKER.match(marker[0]) for marker in near)
     return len(lines[below].indent) >= number.end() or is_near_item
 
 
@@ -205,7 +218,8 @@ def _kind(line: str, is_alone: bool = False) -> str:
     if not numbered:
         return ""
     character = next(filter(None, numbered.groups()), "")
-    dots = re.sub(r"[^.]", "", line.split()[0].rstrip("."))
+    number = normalize("NFKC", line.split()[0]).rstrip(".")
+    dots = "." * len(re.findall(r"(?<=\d)[.‐-](?=\d)", number))
     return character or dots or "1"
 
 
@@ -270,6 +284,7 @@ _LONE_MARKER = re.compile(
 )
 # A label beside the lines of a text: "2.1  Fees", "-v, --verbose  print".
 _LABEL = re.compile(r"\S+(?: \S+)*? {2,}")
+_JAPANESE_PARAGRAPH = re.compile(r"[\d０-９]{1,2}\u3000|[０-９]{1,2} ")
 # The beginning of a line of a conversation or a log: a time, or a speaker.
 _CONVERSATION = re.compile(
     r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: "
@@ -408,7 +423,11 @@ def _is_paragraph_break(line_break: _LineBreak) -> bool:
 
 
 def _begins_paragraph(line_break: _LineBreak) -> bool:
-    """Return whether a line is indented (in Japanese, by a full-width space), except below a list marker."""
+    """Return whether a line is indented (in Japanese, by a full-width space), except below a list marker, or
+    has the number of a paragraph of a Japanese law.
+    """
+    if _JAPANESE_PARAGRAPH.match(line_break.below.text):
+        return True
     outer = line_break.above.indent
     inner = line_break.below.indent
     is_indented = len(inner) > len(outer) + 1 or ("\u3000" in inner and "\u3000" not in outer)

@@ -105,8 +105,12 @@ def _is_group(cells: Sequence[str], below: Sequence[str]) -> bool:
 
 
 def _record(blocks: Blocks) -> Block:
-    """Return a table with an empty header as one row, which has names in one column, values in the other."""
-    names, cells = zip(*(row.cells for row in blocks[1:]), strict=True)
+    """Return a table with an empty header as one row, which has names in one column, values in the other.
+
+    A line of one cell, such as to whom an estimate is addressed, has no name.
+    """
+    names = tuple(row.cells[0] for row in blocks[1:])
+    cells = tuple(row.cells[1] or row.cells[0] for row in blocks[1:])
     return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
 
 

@@ -50,16 +50,57 @@ def test_a_heading_says_what_it_says_without_markup() -> None:
 def test_chapters_and_captions_of_articles_are_sections() -> None:
     text = (
         "就業規則\n\n第１章　総則\n（目的）\n第１条　この規則は、就業を定める。\n２　ほかは法令による。\n"
-        "（適用範囲）\n"
+        "(適用範囲)\n"
         "第２条　この規則は、正社員に適用する。\n\n第２章　採用\n\n第３条　希望する者を採用する。"
     )
     assert sections(text) == {
         "就業規則": "",
-        "第１条　この規則は、就業を定める。": "第１章　総則, （目的）",
-        "２　ほかは法令による。": "第１章　総則, （目的）",
-        "第２条　この規則は、正社員に適用する。": "第１章　総則, （適用範囲）",
+        "第１条　この規則は、就業を定める。": "第１章　総則, 第１条（目的）",
+        "２　ほかは法令による。": "第１章　総則, 第１条（目的）",
+        "第２条　この規則は、正社員に適用する。": "第１章　総則, 第２条(適用範囲)",
         "第３条　希望する者を採用する。": "第２章　採用",
     }
+
+
+def test_full_width_numbers_of_sections_are_those_of_headings() -> None:
+    text = (
+        "２　仕様\n２．１　電源\n　電圧　：５Ｖ\n\n２－２　環境\n乾いた所で使う。\n\n"
+        "３．保証\n（１）一年とする。\n\n４．その他\n　・別に定める。"
+    )
+    assert sections(text) == {
+        "電圧　：５Ｖ": "２　仕様, ２．１　電源",
+        "乾いた所で使う。": "２　仕様, ２－２　環境",
+        "（１）一年とする。": "３．保証",
+        "・別に定める。": "４．その他",
+    }
+
+
+def test_numbered_headings_are_below_the_title_that_a_document_begins_with() -> None:
+    text = (
+        "# 連結業績\n\n１．経営成績\n\n増収となった。\n\n２．財政状態\n\n安定している。\n\n"
+        "# 注記\n\n特になし。"
+    )
+    assert sections(text) == {
+        "増収となった。": "連結業績, １．経営成績",
+        "安定している。": "連結業績, ２．財政状態",
+        "特になし。": "注記",
+    }
+    assert (
+        sections("# 第１章　総則\n\n目的。\n\n第２章　雑則\n\n定義。")["定義。"] == "第２章　雑則"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "費用\n\n１．りんご\n２．みかん\n\n３．なし\n\n４．もも",
+        "出席者は次のとおり。\n１．山田\n（部長）\n２．佐藤\n（課長）",
+        "versions::\n\n    3.3.1       # Maintenance release\n    3.4a1       # Alpha",
+        "約\n1-2　日で届く。\nそれ以上はない。",
+    ],
+)
+def test_full_width_numbers_of_items_and_amounts_are_not(text: str) -> None:
+    assert set(sections(text).values()) == {""}
 
 
 def test_a_number_of_more_parts_is_deeper() -> None:

@@ -403,6 +403,7 @@ def test_a_table_in_an_item_needs_the_item() -> None:
         ("Can I return it?", "Yes, within 30 days."),
         ("Q: Can I return it?", "A: Yes, within 30 days."),
         ("Q1. 返品できますか。", "A1. 30日以内なら可能です。"),
+        ("【Q】返品の期限", "【A】30日以内なら可能です。"),
         ("返品できますか？", "30日以内なら可能です。"),
     ],
 )
@@ -614,3 +615,10 @@ def test_a_numbered_item_begins_below_its_context_as_in_the_document() -> None:
         "2. 午前・・・1日",
         "3. 休日・・・0日",
     ]
+
+
+@pytest.mark.parametrize("number", ["２　", "２ ", "2　"])
+def test_a_numbered_paragraph_of_a_law_ends_the_item_above(number: str) -> None:
+    item = "二　個人に提供される役務の利用に関して割り当てられた符号その他の番号"
+    text = f"第二条　次のものをいう。\n{item}\n{number}この規程において、符号とは、別表に定めるものをいう。"
+    assert item in [text[slice(*block.span)] for block in find_blocks(text)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llama_pack_densex.text.clauses import Path, clauses_of, references_in
+from llama_pack_densex.text.outline import Outline
 
 pytestmark = pytest.mark.pure
 
@@ -55,4 +56,11 @@ def test_a_clause_has_the_numbers_of_what_it_is_in(text: str, paths: list[str]) 
 
 def test_a_passage_in_the_middle_of_an_article_knows_its_number() -> None:
     clauses = clauses_of("(2) Oil is pure.", section="Part 1, Article 7")
+    assert [path for path, _ in clauses] == [("7", "2")]
+
+
+def test_a_passage_in_the_middle_of_a_japanese_article_knows_its_number() -> None:
+    text = "（休日）\n第７条　休日は、会社が定める。\n２　祝日は、休日とする。"
+    start = text.index("２")
+    clauses = clauses_of(text[start:], section=Outline(text).section_of(start, len(text)))
     assert [path for path, _ in clauses] == [("7", "2")]
