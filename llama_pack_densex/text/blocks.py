@@ -37,7 +37,7 @@ from llama_pack_densex.text.plain import (
     join_wrapped,
     text_at,
 )
-from llama_pack_densex.text.sentences import STOPS, after_space, split_sentences
+from llama_pack_densex.text.sentences import after_space, split_sentences
 from llama_pack_densex.text.tables import TOTAL, bare_row, grid_table, row_statement
 from llama_pack_densex.text.tokens import has_words
 from llama_pack_densex.text.turns import DAY_ALONE, Turn, find_turns
@@ -457,22 +457,22 @@ class _Relations:
         needs = [self._beginning_of(item) for item in self._items]
         needs += chain(*self._leads.values())
         needs += self._table_needs_of(block)
-        if self._question and self._question is not block:
+        if self._question:
             needs.append(self._question.span)
         if self._term and self._defines(block):
             needs.append(self._term.span)
-        if not self._speak(block) and (speaking := self._speaking_at(block)):
+        self._speak(block)
+        speaking = self._speaking_at(block)
+        if speaking and speaking[0] is not block:
             needs.append(self._beginning_of(speaking[0]))
         self._enter(block)
-        return tuple(sorted(set(needs)))
+        return tuple(sorted(set(needs) - {block.span}))
 
-    def _speak(self, block: Block) -> bool:
-        """Remember the turn that a block begins; return whether it begins one."""
+    def _speak(self, block: Block) -> None:
+        """Remember the turn that a block begins, if it begins one."""
         turn = self._turns.get(block.start)
-        if turn is None:
-            return False
-        self._speaking[quotation_depth(self._text, block.start) + turn.quotes] = (block, turn)
-        return True
+        if turn:
+            self._speaking[quotation_depth(self._text, block.start) + turn.quotes] = (block, turn)
 
     def _speaking_at(self, block: Block) -> tuple[Block, Turn] | None:
         """Return the turn that a block is in, with its first block; None if it is in none."""
@@ -513,10 +513,7 @@ class _Relations:
             self._ends_group = False
         if self._paragraph and block.kind in _LED_IN:
             self._remember_lead_in(self._paragraph, block)
-        if self._ends_list(block):
-            self._items = [item for item in self._items if item.level < self._items[-1].level]
-        else:
-            self._leave_lists(block)
+        self._leave_lists(block)
         if _is_outside_lists(block):
             self._read_question(block)
 
@@ -528,6 +525,12 @@ class _Relations:
             leads = filter(None, (self._caption, paragraph))
             self._leads[paragraph.level] = [*map(self._lead_in, leads)]
 
+    def _leave_lists(self, block: Block) -> None:
+        item_depth = block.level - 1 if block.kind == "item" else block.level
+        lead_depth = block.level - 1 if block.kind in ("item", "prose") else block.level
+        self._items = [item for item in self._items if item.level <= item_depth]
+        self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
+
     def _read_question(self, paragraph: Block) -> None:
         """Remember a question; forget the last one when its answer is complete."""
         self._answers += 1
@@ -536,19 +539,6 @@ class _Relations:
             self._answers = 0
         elif self._is_answered():
             self._question = None
-
-    def _ends_list(self, block: Block) -> bool:
-        """Return whether a paragraph ends the sentence that its list is in: "in each case on demand"."""
-        if not self._items or not _is_outside_lists(block):
-            return False
-        above = self._text[self._items[-1].start : self._items[-1].end]
-        return self._text[block.start].islower() and not above.endswith(tuple(STOPS))
-
-    def _leave_lists(self, block: Block) -> None:
-        item_depth = block.level - 1 if block.kind == "item" else block.level
-        lead_depth = block.level - 1 if block.kind in ("item", "prose") else block.level
-        self._items = [item for item in self._items if item.level <= item_depth]
-        self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
 
     def _is_faq_question(self, block: Block) -> bool:
         """Return whether a paragraph is a question, as in an FAQ."""

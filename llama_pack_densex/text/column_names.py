@@ -34,8 +34,7 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         otherwise: What is returned if the cells do not tell.
     """
     first, *rest = [*filter(any, rows)] or [()]
-    below = [row for row in rest if len(row) == len(first)]
-    columns = [[*filter(None, column)] for column in zip(*below, strict=True)]
+    columns = _columns_below(first, rest)
     names = [*filter(None, first)]
     if not columns:
         return otherwise
@@ -46,6 +45,11 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
     if otherwise or len(names) < 2 or not all(map(_may_be_name, names)):
         return otherwise
     return any(map(_USUAL.fullmatch, first)) or any(map(_is_above_values, first, columns))
+
+
+def _columns_below(first: Sequence[str], rest: Sequence[Sequence[str]]) -> list[list[str]]:
+    below = [row for row in rest if len(row) == len(first)]
+    return [[*filter(None, column)] for column in zip(*below, strict=True)]
 
 
 _PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", but not 9:00

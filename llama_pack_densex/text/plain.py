@@ -124,9 +124,9 @@ def end_of_heading(lines: Lines, place: int, *, goes_on: bool) -> tuple[int, int
     if sign and not is_rule:
         return place + 2, _LEVELS[sign]
     level = _numbered(lines, place)
-    if level and _is_bare_part(line.text):
-        return _end_of_part_title(lines, place + 1), level
-    return place + 1, level
+    if not level:
+        return place, 0
+    return _end_of_numbered(lines, place), level
 
 
 def _is_bare_part(line: str) -> bool:
@@ -135,14 +135,16 @@ def _is_bare_part(line: str) -> bool:
     return numbered is not None and numbered["part"] is not None and len(line.split()) == 2
 
 
-def _end_of_part_title(lines: Lines, place: int) -> int:
-    """Return the index of the line after the title of a part, which may be below a blank line."""
-    title = place if text_at(lines, place) else place + 1
+def _end_of_numbered(lines: Lines, place: int) -> int:
+    """Return the index of the line after a numbered heading; a part's title may be below a blank line."""
+    below = place + 1
+    title = below if text_at(lines, below) else below + 1
     text = text_at(lines, title)
     is_title = 0 < len(text) <= _LONGEST_TITLE and text[-1] not in _NOT_LAST
-    if not is_title or text[0].islower() or LIST_MARKER.match(text):
-        return place
-    return title + 1 if _kind(text, is_alone=True) == "" else place
+    if not _is_bare_part(lines[place].text) or not is_title or text[0].islower():
+        return below
+    is_text = LIST_MARKER.match(text) or _kind(text, is_alone=True)
+    return below if is_text else title + 1
 
 
 def text_at(lines: Lines, place: int) -> str:

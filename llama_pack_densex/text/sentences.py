@@ -329,8 +329,8 @@ def _abbreviates(stop: _Stop) -> bool:
     start = max(stop.begin, stop.start - _LONGEST_LOOK_BACK)
     *_, previous, last = ["", "", *stop.run[start : stop.start].split()]
     word = _WORD_BREAK.split(last)[-1]
-    spellings = (word.lower(), f"{previous}{word}".lower())  # also z. B.
-    if word in _TITLES or not _NEVER_LAST.isdisjoint(spellings):
+    spellings = (word, word.lower(), f"{previous}{word}".lower())  # also z. B.
+    if not _NEVER_LAST.isdisjoint(spellings):
         return True
     if _takes_number(word.lower()):
         is_numbered = _NUMBER.match(stop.run, stop.first) is not None
@@ -339,7 +339,7 @@ def _abbreviates(stop: _Stop) -> bool:
     next_word = stop.run[stop.first : _end_of(_WORD, stop.run, stop.first)]
     if word.isdigit():
         return _is_in_date(stop, word, previous, next_word)
-    if len(word) == 1 and word.isalpha() and not WIDE.search(last):
+    if _ONE_LETTER.fullmatch(word) and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
     may_abbreviate = word.lower() in _MAYBE_LAST or _ACRONYM.fullmatch(word) is not None
     return may_abbreviate and next_word not in _STARTERS
@@ -370,12 +370,11 @@ def _is_initial(stop: _Stop, letter: str, previous: str, next_word: str) -> bool
 
 
 _WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")
-_TITLES = words(
+_ONE_LETTER = re.compile(r"[^\W\d_]")
+_NEVER_LAST = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs"
     " Mme Mlle Fr Supt Insp Sra Dra Ud Hr Ing Fa Gem Av Exmo Exma TS ThS TP डॉ प्रो श्री ดร"
-)
-_NEVER_LAST = words(
-    "e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.к г ул им см inkl"
+    " e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.к г ул им см inkl"
     " zzgl bzgl ggf evtl einschl bijv tzn zob np ul dr mgr inż sig dott avv ee"
 )
 _BEFORE_NUMBER = words(

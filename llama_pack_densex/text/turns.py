@@ -208,23 +208,14 @@ def _label_alone(lines: Lines, place: int) -> Turn | None:
         return None
     text = lines[place].text
     below = lines[place + 1].text
-    if _is_time_and_name(text, below):
+    # one of a list of such lines says nothing
+    is_name_alone = _ALONE.fullmatch(text) and not _ALONE.fullmatch(below)
+    if is_name_alone or _TIMED.fullmatch(text):
         return Turn(text, 1)
-    if _WROTE.fullmatch(text) and _is_above_quotation(lines, place):
-        return Turn(text, 1, quotes=True)
-    if _WROTE_BELOW.fullmatch(text):
-        return Turn(text, 1)
-    both = f"{text} {below}"
-    if _WROTE.fullmatch(both) and _is_above_quotation(lines, place + 1):
-        return Turn(both, 2, quotes=True)
-    return None
-
-
-def _is_time_and_name(text: str, below: str) -> bool:
-    """Return whether a line says only who speaks, and when; one of a list of such lines does not."""
-    if _TIMED.fullmatch(text):
-        return True
-    return bool(_ALONE.fullmatch(text)) and not _ALONE.fullmatch(below)
+    for label, last in ((text, place), (f"{text} {below}", place + 1)):
+        if _WROTE.fullmatch(label) and _is_above_quotation(lines, last):
+            return Turn(label, last - place + 1, quotes=True)
+    return Turn(text, 1) if _WROTE_BELOW.fullmatch(text) else None
 
 
 def _is_above_quotation(lines: Lines, place: int) -> bool:

@@ -93,7 +93,7 @@ def _faults(
     reported: set[str] = set()
     first_to_say: dict[str, int] = {}
     for (index, text), spans in zip(stated.items(), sources, strict=True):
-        statements = (rows.get(span) or passage.text[slice(*span)] for span in spans)
+        statements = (rows.get(span, passage.text[slice(*span)]) for span in spans)
         sentences = taken_apart("\n".join(statements))
         faults = chain(ungrounded(text, ground, sentences), turned(text, ground, sentences))
         for reason in faults:
