@@ -17,7 +17,6 @@ from llama_pack_densex.answering.rules import (
     Query,
     by_rules,
     names_in,
-    search_terms,
     shortened,
 )
 from llama_pack_densex.llm.endpoint import Endpoint
@@ -150,17 +149,15 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
     if not lines or _is_too_long(lines[0]):
         return otherwise
     sentence = lines[0]
-    terms = search_terms(sentence)
-    if len(lines) == 2:
+    terms = sentence
+    if len(lines) == 2 and not _is_too_long(lines[1]):
         terms = lines[1]
-    if _is_too_long(terms):
-        terms = sentence
     if otherwise.kind == "question" and not names_in(message) <= {*tokenize(f"{sentence} {terms}")}:
         logger.info(
             "The LLM's query names another subject than the newest message; both are searched for."
         )
         return replace(otherwise, terms=f"{otherwise.terms} {terms}", rewritten=sentence)
-    return Query("question", sentence, terms)
+    return Query("question", sentence, terms, otherwise.context)
 
 
 def _lines_of_query(reply: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -38,6 +39,18 @@ stays the same when more is fetched."""
 
 HEAD_UNITS = 100
 """The same for units; a passage has several of them."""
+
+
+@dataclass
+class FollowUp(QueryBundle):
+    """A question of a conversation.
+
+    Args:
+        context: The questions before it. The right passage may have their words, even if the question itself
+            has none of them.
+    """
+
+    context: str = ""
 
 
 class UnitSearch:
@@ -147,7 +160,8 @@ class UnitSearch:
             passing = self._index.store.passing(self._filters)
             database = self._index.searched_by_words()
             keyword_search = KeywordSearch(database, words, self._granularity)
-            return keyword_search.find(query.query_str, k, passing)
+            context = getattr(query, "context", "")
+            return keyword_search.find(query.query_str, k, passing, context)
 
         return self._index.reading(find)
 

@@ -250,6 +250,15 @@ def test_a_query_that_names_its_subject_otherwise_is_searched_for_beside_the_mes
     assert message in query.as_asked(message)
 
 
+def test_an_llms_query_is_searched_for_together_with_the_questions_before_it() -> None:
+    history = said("How high is the Kurobe Dam?", "Thanks!", "Tell me about its visitors")
+    with OpenAIServer(lambda body: "How much do adult visitors pay?") as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        bundle = ConversationQuery(llm).form("And what do adults pay?", history).as_bundle()
+    assert bundle.query_str == "How much do adult visitors pay?"
+    assert bundle.context == "its visitors How high is the Kurobe Dam?"
+
+
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
