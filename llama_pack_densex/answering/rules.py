@@ -155,7 +155,7 @@ def _vague(message: _Message) -> Query | None:
 
 def _question(message: _Message) -> Query:
     terms = search_terms(message.text)
-    sentence = _without_filler(message.text)
+    sentence = terms
     if message.subject and (message.is_empty or _lacks_subject(message.text)):
         sentence = f"{message.subject}: {message.text}"
     if message.is_empty or _refers(message.text):
@@ -170,19 +170,9 @@ def shortened(text: str) -> str:
     return f"{text[:_MESSAGE_CHARACTERS]}…"
 
 
-def _without_filler(text: str) -> str:
+def search_terms(text: str) -> str:
     """Return a question without politeness and filler."""
     return _FILLER.sub("", text).strip() or text
-
-
-def search_terms(text: str) -> str:
-    """Return the search terms of a question; "What is X?" becomes "X overview"."""
-    sentence = _without_filler(text)
-    for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
-        match = pattern.fullmatch(sentence)
-        if match is not None:
-            return overview.format(match[1].strip())
-    return sentence
 
 
 def _refers(text: str) -> bool:
