@@ -324,7 +324,7 @@ _EMPTY_JA = re.compile(
 )
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
 _REFERS = re.compile(
-    r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
+    r"""\b(?-i:(?!IT\b))(?:it|its|he|him|his|she|her|hers|they|them|their
         |(?:that|this)\ one|the\ former|the\ latter|there|those
         |these)\b
     | \b(?:that|this)(?=[?.!]*$)""",
@@ -339,7 +339,7 @@ _ASKS_FOR = re.compile(
     re.IGNORECASE,
 )
 _NO_TOPIC_JA = re.compile(
-    r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
+    r"(?:いつ|誰|だれ|何|どこ|どの|なぜ)\w*|なに|なん|どれ|いくら|いくつ|どう|どちら"
     r"|\w*[^\Wぁ-ん][ぁ-ん]{0,4}[ただるない]の?"  # a verb, as in "開業したのは"
     r"|[全総最水標]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日年]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
