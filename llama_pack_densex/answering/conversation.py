@@ -17,7 +17,6 @@ from llama_pack_densex.answering.rules import (
     Query,
     by_rules,
     names_in,
-    search_terms,
     shortened,
 )
 from llama_pack_densex.llm.endpoint import Endpoint
@@ -39,8 +38,8 @@ Write the search query that the newest message of a conversation asks for. It ha
 without the conversation.
 1. The newest message decides. Where it lacks its subject (it, that, he, or none), fill it in from the \
 messages before; never replace a subject that it has.
-2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for \
-nothing that the message does not ask for; two questions stay two. "I" and "my wife" stay as they are.
+2. Leave out politeness and endings as "tell me about". Ask for nothing that the message does not ask \
+for; two questions stay two. "I" and "my wife" stay as they are.
 3. Keep the language of the newest message. At most 30 tokens a line.
 4. Reply with two lines and nothing else: a sentence that asks, then the search terms alone.
 5. Where there is nothing to search for (thanks, "summarise that", "translate it"), reply only: NO QUERY
@@ -50,7 +49,7 @@ _SYSTEM_JA = """\
 会話の最新のメッセージが求める検索クエリを書く。会話を読まなくても通じるものにする。
 1. 最新のメッセージが決める。主語や対象がなければ（それ、その、省略）\
 以前のメッセージから補う。あるものは置き換えない。
-2. 「〇〇とは」は「〇〇の概要」を求める。「について」「教えてください」などの語尾は省く。\
+2. 「について」「教えてください」などの語尾は省く。\
 尋ねていないことは加えない。二つの質問は二つのまま書く。「私」「妻」などはそのまま書く。
 3. 最新のメッセージの言語で、一行30トークン以内で書く。
 4. 二行だけを返す。一行目は質問の文、二行目は検索語のみ。
@@ -150,17 +149,15 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
     if not lines or _is_too_long(lines[0]):
         return otherwise
     sentence = lines[0]
-    terms = search_terms(sentence)
-    if len(lines) == 2:
+    terms = sentence
+    if len(lines) == 2 and not _is_too_long(lines[1]):
         terms = lines[1]
-    if _is_too_long(terms):
-        terms = sentence
     if otherwise.kind == "question" and not names_in(message) <= {*tokenize(f"{sentence} {terms}")}:
         logger.info(
             "The LLM's query names another subject than the newest message; both are searched for."
         )
         return replace(otherwise, terms=f"{otherwise.terms} {terms}", rewritten=sentence)
-    return Query("question", sentence, terms)
+    return Query("question", sentence, terms, otherwise.context)
 
 
 def _lines_of_query(reply: str) -> Iterator[str]:

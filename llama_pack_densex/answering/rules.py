@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from llama_index.core.llms import ChatMessage, MessageRole
-from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex.answering.phrases import (
     GREETING,
@@ -24,6 +23,7 @@ from llama_pack_densex.answering.phrases import (
     VAGUE,
     in_language,
 )
+from llama_pack_densex.retrieval.search import FollowUp
 from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.tokens import content_words, has_words, tokenize
 
@@ -32,6 +32,8 @@ Kind = Literal["question", "conversation", "small_talk", "vague"]
 SHORT = 80
 """Maximum characters of a message that may not be a question: a longer one has content."""
 _MESSAGES_SEARCHED = 20  # for a subject
+_QUESTIONS_OF_CONTEXT = 3  # with all of them, the right passage comes first less often
+_CONTEXT_CHARACTERS = 300  # the words of a long message would outweigh those of the newest
 _SUBJECT_CHARACTERS = 80
 _MESSAGE_CHARACTERS = 1_000  # longer messages are shortened
 
@@ -46,6 +48,7 @@ class Query:
         sentence: The question as a stand-alone sentence, for dense search and for the LLM that answers; the
             message itself if it is not a question.
         terms: The search terms of the question, for keyword search.
+        context: The search terms of the questions before it; in keyword search they count less.
         reply: The fixed reply to small talk and vague messages; empty otherwise.
         rewritten: The query of an LLM that names another subject than the message; it is searched for too.
     """
@@ -53,13 +56,14 @@ class Query:
     kind: Kind
     sentence: str
     terms: str = ""
+    context: str = ""
     reply: str = ""
     rewritten: str = ""
 
-    def as_bundle(self) -> QueryBundle:
+    def as_bundle(self) -> FollowUp:
         """Return the query as retrievers take it."""
-        sentences = list(filter(None, [self.sentence, self.rewritten]))
-        return QueryBundle(self.terms or self.sentence, custom_embedding_strs=sentences)
+        sentences = [*filter(None, [self.sentence, self.rewritten])]
+        return FollowUp(self.terms, custom_embedding_strs=sentences, context=self.context)
 
     def as_asked(self, message: str) -> str:
         """Return the query as the LLM that answers reads it: together with the user's own message."""
@@ -73,13 +77,13 @@ class Query:
 
 def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     """Return the query for a message by the first rule that applies; earlier messages provide a missing
-    subject."""
+    subject, and the context."""
     newest = _Message(message, history)
-    for rule in _RULES:
+    for rule in (_small_talk, _about_conversation, _vague):
         query = rule(newest)
         if query:
             return query
-    return Query("question", _without_filler(newest.text), search_terms(newest.text))
+    return _question(newest)
 
 
 class _Message:
@@ -95,30 +99,39 @@ class _Message:
     @cached_property
     def is_empty(self) -> bool:
         """Whether the message has no content of its own, as "And when?" and "Tell me more"."""
-        return not _says_something(self.text)
+        rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", self.text)))
+        return _EMPTY.issuperset(tokenize(rest))
 
     @cached_property
     def subject(self) -> str:
         """The subject of the earlier messages; for "And when?", the whole previous question."""
-        questions = [text for text in self._user_messages() if by_rules(text).kind == "question"]
-        subject = next(filter(None, map(_subject, questions)), "")
+        subject = next(filter(None, map(_subject, self._questions)), "")
         if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
             return subject
-        previous = search_terms(questions[0]).rstrip("?!.？。 ")
-        if all(part in previous for part in subject.split()):
+        previous = search_terms(self._questions[0]).rstrip("?!.？。 ")
+        if _subject(self._questions[0]):
             return previous
         return f"{subject} {previous}"
 
-    def _user_messages(self) -> Iterator[str]:
-        """Yield the user's earlier messages, the newest first."""
-        for turn in reversed(self.history[-_MESSAGES_SEARCHED:]):
-            if turn.role == MessageRole.USER:
-                yield shortened(str(turn.content or ""))
+    @property
+    def context(self) -> str:
+        """The search terms of the user's latest questions."""
+        terms = map(search_terms, self._questions[:_QUESTIONS_OF_CONTEXT])
+        return " ".join(terms)[:_CONTEXT_CHARACTERS]
+
+    @cached_property
+    def _questions(self) -> list[str]:
+        """The user's earlier questions, the newest first."""
+        turns = reversed(self.history[-_MESSAGES_SEARCHED:])
+        texts = [
+            shortened(str(turn.content or "")) for turn in turns if turn.role == MessageRole.USER
+        ]
+        return [text for text in texts if by_rules(text).kind == "question"]
 
 
 def _small_talk(message: _Message) -> Query | None:
-    phrases = [phrase.strip() for phrase in _PHRASE_END.split(message.short)]
-    phrases = [phrase for phrase in phrases if phrase and phrase.lower() not in _INTERJECTIONS]
+    parts = map(str.strip, _PHRASE_END.split(message.short))
+    phrases = [part for part in parts if not _INTERJECTION.fullmatch(part)]
     thanks = [phrase for phrase in phrases if not _GREETING.fullmatch(phrase)]
     if not phrases or not all(map(_THANKS.fullmatch, thanks)):
         return None
@@ -140,19 +153,14 @@ def _vague(message: _Message) -> Query | None:
     return None
 
 
-def _follow_up(message: _Message) -> Query | None:
+def _question(message: _Message) -> Query:
+    terms = search_terms(message.text)
+    sentence = terms
     if message.subject and (message.is_empty or _lacks_subject(message.text)):
-        terms = f"{message.subject} {search_terms(message.text)}"
-        return Query("question", f"{message.subject}: {message.text}", terms)
-    return None
-
-
-_RULES: list[Callable[[_Message], Query | None]] = [
-    _small_talk,
-    _about_conversation,
-    _vague,
-    _follow_up,
-]
+        sentence = f"{message.subject}: {message.text}"
+    if message.is_empty or _refers(message.text):
+        terms = sentence
+    return Query("question", sentence, terms, message.context)
 
 
 def shortened(text: str) -> str:
@@ -162,31 +170,22 @@ def shortened(text: str) -> str:
     return f"{text[:_MESSAGE_CHARACTERS]}…"
 
 
-def _without_filler(text: str) -> str:
+def search_terms(text: str) -> str:
     """Return a question without politeness and filler."""
     return _FILLER.sub("", text).strip() or text
 
 
-def search_terms(text: str) -> str:
-    """Return the search terms of a question; "What is X?" becomes "X overview"."""
-    sentence = _without_filler(text)
-    for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
-        match = pattern.fullmatch(sentence)
-        if match:
-            return overview.format(match[1].strip())
-    return sentence
-
-
-def _says_something(text: str) -> bool:
-    rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
-    return not _EMPTY.issuperset(tokenize(rest))
+def _refers(text: str) -> bool:
+    """Return whether a text has a pronoun, which stands for the subject."""
+    pronoun = _REFERS_JA if question_language(text) == "ja" else _REFERS
+    return bool(pronoun.search(text))
 
 
 def _lacks_subject(text: str) -> bool:
-    if question_language(text) == "ja":
-        return bool(_REFERS_JA.search(text)) or not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
-    if _REFERS.search(text):
+    if _refers(text):
         return True
+    if question_language(text) == "ja":
+        return not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
     if _named(text) or _WHAT_IS.fullmatch(text) or _ABOUT.match(text):
         return False
     return bool(_GOES_ON.match(text)) or len(content_words(text) - _EMPTY) <= 2
@@ -214,7 +213,7 @@ def _topics(text: str) -> list[str]:
     have (a length, a cost, a year) are not topics.
     """
     plain = unicodedata.normalize("NFKC", text)
-    marked = dict.fromkeys(match[1] for match in _TOPIC_JA.finditer(plain))
+    marked = dict.fromkeys(_TOPIC_JA.findall(plain))
     topics = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
     return [topic for topic in topics if not all(map(_NO_TOPIC_JA.fullmatch, topic.split("と")))]
 
@@ -226,7 +225,7 @@ def names_in(text: str) -> set[str]:
 
 # These patterns are applied to short messages only (`SHORT`).
 _PHRASE_END = re.compile(r"[^\w'’?？ ]+")
-_INTERJECTIONS = ("no", "yes", "oh", "ah", "well", "はい", "うん", "いえ", "いいえ", "ああ", "あ")
+_INTERJECTION = re.compile(r"(?:no|yes|oh|ah|well|はい|うん|いえ|いいえ|ああ|あ)?", re.IGNORECASE)
 _GREETING = re.compile(
     r"""(?:hi|hello|hey|greetings|good\ (?:morning|afternoon|evening))(?:\ (?:there|everyone|all))?
     | こんにち[はわ] | こんばん[はわ] | おはよう(?:ございます)? | (?:はじめ|初め)まして | やあ""",
@@ -325,7 +324,7 @@ _EMPTY_JA = re.compile(
 )
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
 _REFERS = re.compile(
-    r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
+    r"""\b(?-i:(?!IT\b))(?:it|its|he|him|his|she|her|hers|they|them|their
         |(?:that|this)\ one|the\ former|the\ latter|there|those
         |these)\b
     | \b(?:that|this)(?=[?.!]*$)""",
@@ -340,7 +339,7 @@ _ASKS_FOR = re.compile(
     re.IGNORECASE,
 )
 _NO_TOPIC_JA = re.compile(
-    r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
+    r"(?:いつ|誰|だれ|何|どこ|どの|なぜ)\w*|なに|なん|どれ|いくら|いくつ|どう|どちら"
     r"|\w*[^\Wぁ-ん][ぁ-ん]{0,4}[ただるない]の?"  # a verb, as in "開業したのは"
     r"|[全総最水標]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日年]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"

@@ -42,6 +42,18 @@ HEAD_UNITS = 100
 
 
 @dataclass
+class FollowUp(QueryBundle):
+    """A question of a conversation.
+
+    Args:
+        context: The questions before it. The right passage may have their words, even if the question itself
+            has none of them.
+    """
+
+    context: str = ""
+
+
+@dataclass
 class UnitSearch:
     """A search for units and their passages by embeddings, keywords (BM25), or both, fused by relative score.
 
@@ -141,7 +153,8 @@ class UnitSearch:
             passing = self.index.store.passing(self.filters)
             database = self.index.searched_by_words()
             keyword_search = KeywordSearch(database, words, self.granularity)
-            return keyword_search.find(query.query_str, k, passing)
+            context = query.context if isinstance(query, FollowUp) else ""
+            return keyword_search.find(query.query_str, k, passing, context)
 
         return self.index.reading(find)
 

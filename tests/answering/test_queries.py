@@ -126,6 +126,16 @@ def said(*messages: str) -> list[ChatMessage]:
         ),
         ("みそはなにからつくられますか", "どこでつくられますか", "みそ: どこでつくられますか"),
         ("味噌の原料は何ですか", "ﾄﾝﾈﾙの長さは？", "ﾄﾝﾈﾙの長さは？"),
+        (
+            "青函トンネルは誰が掘りましたか\nいつまでに払う必要がありますか",
+            "料金は？",
+            "青函トンネル: 料金は？",
+        ),
+        (
+            "How long is the Seikan Tunnel?",
+            "What does the IT department offer?",
+            "What does the IT department offer?",
+        ),
         ("青函トンネルの全長は？", "いつ開業したの？", "青函トンネル: いつ開業したの？"),
         (
             "青函トンネルの全長は？\n完成したのはいつ？",
@@ -248,6 +258,15 @@ def test_a_query_that_names_its_subject_otherwise_is_searched_for_beside_the_mes
     assert reply in bundle.embedding_strs
     assert reply in query.as_asked(message)
     assert message in query.as_asked(message)
+
+
+def test_an_llms_query_is_searched_for_together_with_the_questions_before_it() -> None:
+    history = said("How high is the Kurobe Dam?", "Thanks!", "Tell me about its visitors")
+    with OpenAIServer(lambda body: "How much do adult visitors pay?") as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        bundle = ConversationQuery(llm).form("And what do adults pay?", history).as_bundle()
+    assert bundle.query_str == "How much do adult visitors pay?"
+    assert bundle.context == "its visitors How high is the Kurobe Dam?"
 
 
 @pytest.mark.parametrize(
