@@ -1,4 +1,4 @@
-"""FeTaQA: how much of the cells that answer a question about a table is in what is found.
+"""FeTaQA, TAT-QA: how much of the cells that answer a question about a table is in what is found.
 
 usage: python benchmarks/tables.py FILE [--questions 2003] [--format md] [--embed-model none]
 
@@ -6,6 +6,11 @@ FILE is `data/fetaQA-v1_test.jsonl` (or `_dev`) of https://github.com/Yale-LILY/
 Free-form Table Question Answering", 2022): questions about tables of Wikipedia, each with the cells that
 answer it. Each table is a file: its page and section are the name of a CSV file or Excel sheet, and the title
 and heading of a Markdown or HTML file.
+
+A FILE that ends in `.json` is one of `dataset_raw` of https://github.com/NExTplusplus/TAT-QA (Zhu et al.,
+"TAT-QA: A question answering benchmark on a hybrid of tabular and textual content in finance", 2021):
+tables of annual reports with paragraphs beside them. Each is a Markdown file without a title, and what is
+looked for are the texts that answer, or the figures that the answer is calculated from.
 
 The output is the share of questions whose table comes first, or is in the first five results; and the mean
 share of the cells that are in the facts above the passages (50 words), in all that an LLM reads (four
@@ -81,6 +86,25 @@ def read_questions(file: Path, most: int, folder: Path, suffix: str) -> list[Que
     return questions
 
 
+def read_contexts(file: Path, most: int, folder: Path) -> list[Question]:
+    """Read the questions of TAT-QA, and write each table with its paragraphs to a file in a folder."""
+    questions = []
+    for number, context in enumerate(json.loads(file.read_text(encoding="utf-8"))):
+        path = folder / f"{number}.md"
+        paragraphs = [paragraph["text"] for paragraph in context["paragraphs"]]
+        table = markdown_table(rectangular(context["table"]["table"]))
+        path.write_text("\n\n".join([table, *paragraphs]), encoding="utf-8")
+        for fields in context["questions"]:
+            cells = _FIGURE.findall(fields["derivation"])
+            if "span" in fields["answer_type"]:
+                cells = [" ".join(text.split()) for text in fields["answer"]]
+            questions.append(Question(fields["question"], path.name, frozenset(cells)))
+    return questions[:most]
+
+
+_FIGURE = re.compile(r"\d[\d,]*[.,]\d+|\d{2,}")
+
+
 def rectangular(rows: Rows) -> Rows:
     """Return the rows of a table, all of them as long as the longest, each cell on one line."""
     width = max(map(len, rows))
@@ -115,10 +139,13 @@ def html_page(page: str, section: str, rows: Rows) -> str:
 
 
 def markdown_page(page: str, section: str, rows: Rows) -> str:
+    return f"# {page}\n\n## {section}\n\n{markdown_table(rows)}\n"
+
+
+def markdown_table(rows: Rows) -> str:
     header, *below = ([cell.replace("|", r"\|") for cell in row] for row in rows)
     lines = [header, ["---"] * len(header), *below]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"# {page}\n\n## {section}\n\n{table}\n"
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def share_of(cells: frozenset[str], texts: Iterable[str]) -> float:
@@ -205,7 +232,12 @@ def main() -> None:
     logging.disable(logging.WARNING)
     model, _ = resolve_embed_model(options.embed_model)
     with tempfile.TemporaryDirectory() as folder:
-        questions = read_questions(options.file, options.questions, Path(folder), options.format)
+        if options.file.suffix == ".json":
+            questions = read_contexts(options.file, options.questions, Path(folder))
+        else:
+            questions = read_questions(
+                options.file, options.questions, Path(folder), options.format
+            )
         files = sorted(Path(folder).iterdir())
         documents = [document for file in files for document in read_file(file, file.name)]
     if options.format == "xlsx":

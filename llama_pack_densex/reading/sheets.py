@@ -23,6 +23,7 @@ from llama_pack_densex.reading.tables import (
     Texts,
     cell_texts,
     cells_of,
+    is_line,
     pipe_table,
     read_header,
     record,
@@ -40,7 +41,6 @@ logger = plain_logger(__name__)
 
 _MOST_MERGED = 10**6  # cells; openpyxl makes an object of each
 _MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
-_MOST_HEADER_ROWS = 6
 _SAMPLE = 10_000  # characters in which the delimiter is detected
 _LONGEST_ROW = 300  # characters, on average over a table; longer rows are records
 _MOST_COLUMNS = 20  # in more, a reader loses the name of a cell: then rows are records, too
@@ -411,14 +411,14 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
         yield from _rows_below(names, rows[:start])
         if start < len(rows):
             yield unread
-            names, depth = _read_header(rows[start:])
+            names, depth = read_header(rows[start:], least=1)
             unread = " ".join(filter(None, names))
             title = ""
             if start > 0 and len(stretches) > 1 and _is_heading(*rows[start - 1 : start + 1]):
                 title = rows[start - 1][0].text  # tells tables apart
             rows = rows[start + depth :]
             yield from _rows_below(names, rows, title)
-        if names and not all(map(_is_line, rows)):
+        if names and not all(map(is_line, rows)):
             unread = ""
         yield from blocks_below
     yield unread
@@ -435,7 +435,7 @@ def _rows_below(names: Sequence[str], rows: Grid, heading: str = "") -> Iterator
     texts = with_labels([*map(row_texts, rows)])
     table: list[_HeadedRow] = []
     for row, values, below in zip_longest(rows, texts, rows[1:]):
-        if names and not _is_line(row):
+        if names and not is_line(row):
             table.append((heading, values))
         elif len(names) > 2 and _is_heading(row, below):
             heading = row[0].text
@@ -481,7 +481,7 @@ def _with_headings(rows: Sequence[_HeadedRow]) -> Iterator[Sequence[str]]:
 
 def _is_heading(line: Row, below: Row | None) -> bool:
     """Return whether a line is marked or merged, and above a row."""
-    if not _is_line(line) or below is None or _is_line(below):
+    if not is_line(line) or below is None or is_line(below):
         return False
     is_marked = line[0].is_name or line[0] is line[1]
     return is_marked and len(line[0].text) <= LONGEST_GROUP
@@ -495,7 +495,7 @@ def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
     figures although the row below has some.
     """
     for number, (row, below) in enumerate(zip_longest(rows, rows[1:])):
-        if has_names and not _is_line(row):
+        if has_names and not is_line(row):
             is_header = _is_new_header(rows[number:])
         elif _has_no_labels(row, below):
             is_header = True
@@ -513,7 +513,7 @@ def _has_no_labels(row: Row, below: Row | None) -> bool:
 
 def _is_new_header(rows: Grid) -> bool:
     """Return whether the first row has other names: groups of columns, or no figures above some."""
-    _, depth = _read_header(rows)
+    _, depth = read_header(rows, least=1)
     return depth > 1 or [*map(_has_digits, rows[:2])] == [False, True]
 
 
@@ -537,16 +537,8 @@ def _has_digits(row: Row) -> bool:
     return any(re.search(r"\d", cell.text) for cell in row)
 
 
-def _is_line(row: Row) -> bool:
-    return cells_of(row) == [row[0]]
-
-
 def _width(row: Row) -> int:
     """Return the number of columns that a row has; 0 for a line."""
-    if _is_line(row):
+    if is_line(row):
         return 0
     return sum(cell.text != "" for cell in row)
-
-
-def _read_header(rows: Grid) -> tuple[list[str], int]:
-    return read_header(rows[:_MOST_HEADER_ROWS], least=1)

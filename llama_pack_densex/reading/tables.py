@@ -126,6 +126,11 @@ def cells_of(row: Row) -> list[Cell]:
     return [cell for cell in dict.fromkeys(row) if cell.text]
 
 
+def is_line(row: Row) -> bool:
+    """Return whether only the first cell of a row has text."""
+    return cells_of(row) == [row[0]]
+
+
 def row_texts(row: Row) -> list[str]:
     """Return a row's text in each column. Merged cells are repeated, except a label that begins the row."""
     label, *values = row
@@ -226,8 +231,7 @@ def _has_names(grid: Grid) -> bool:
     if first[0].is_name:
         return False
     has_groups = len(cells_of(first)) < sum(bool(cell.text) for cell in first)
-    is_caption = cells_of(first) == [first[0]]
-    is_above_names = has_groups or is_caption
+    is_above_names = has_groups or is_line(first)
     return has_names(cell_texts(grid)) or (is_above_names and has_names(cell_texts(below)))
 
 

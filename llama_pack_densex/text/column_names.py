@@ -34,22 +34,24 @@ def has_names(rows: Sequence[Sequence[str]], otherwise: bool = False) -> bool:
         otherwise: What is returned if the cells do not tell.
     """
     first, *rest = [*filter(any, rows)] or [()]
-    columns = _columns_below(first, rest)
-    names = [*filter(None, first)]
-    if not columns:
+    below = [row for row in rest if len(row) == len(first)]
+    if not below:
         return otherwise
-    if all(map(_PAIR.search, names)) or _has_amounts(first, columns):
+    columns = [[*filter(None, column)] for column in zip(*below, strict=True)]
+    if all(map(_PAIR.search, filter(None, first))) or _has_amounts(first, columns):
         return False
+    return otherwise or _are_names(first, below, columns)
+
+
+def _are_names(
+    first: Sequence[str], below: Sequence[Sequence[str]], columns: Sequence[Sequence[str]]
+) -> bool:
     if not first[0] and is_above_figures(first, below):
         return True
-    if otherwise or len(names) < 2 or not all(map(_may_be_name, names)):
-        return otherwise
+    names = [*filter(None, first)]
+    if len(names) < 2 or not all(map(_may_be_name, names)):
+        return False
     return any(map(_USUAL.fullmatch, first)) or any(map(_is_above_values, first, columns))
-
-
-def _columns_below(first: Sequence[str], rest: Sequence[Sequence[str]]) -> list[list[str]]:
-    below = [row for row in rest if len(row) == len(first)]
-    return [[*filter(None, column)] for column in zip(*below, strict=True)]
 
 
 _PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", but not 9:00
@@ -129,24 +131,23 @@ def further_names(header: Sequence[Sequence[str]], below: Sequence[Sequence[str]
 
 def _goes_on(names: Sequence[str], row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
     """Return whether a row below names of columns names them too: below groups of columns, which converters
-    to Markdown repeat over each column; or above figures, where columns have no name yet or the row no label.
+    to Markdown repeat over each column; or above figures, without a label or where names are missing.
     """
-    is_repeated = any(name and name == following for name, following in pairwise(names))
-    if is_repeated and has_names([row, *below]):
+    are_repeated = any(name and name == following for name, following in pairwise(names))
+    if are_repeated and has_names([row, *below]):
         return True
-    if not is_above_figures(row, below):
-        return False
+    return is_above_figures(row, below) and _adds_names(names, row)
+
+
+def _adds_names(names: Sequence[str], row: Sequence[str]) -> bool:
     label, *values = row
     texts = [*filter(None, values)]
     if label in ("", names[0]):
-        # one text below names of all columns is a heading
-        return len(texts) > 1 or len(row) == 2 or not all(names[1:]) or _is_in_brackets(texts[0])
-    is_new = any(text and not name for name, text in zip(names[1:], values, strict=True))
-    return is_new and (any(names[1:]) or any(map(_YEAR.search, texts)))
-
-
-def _is_in_brackets(text: str) -> bool:
-    return text.startswith(("(", "（", "[", "［"))
+        # one text below names of all columns is a heading, unless it is their unit
+        is_alone = len(texts) == 1 and len(row) > 2 and all(names[1:])
+        return not is_alone or texts[0].startswith(("(", "（", "[", "［"))
+    are_missing = any(text and not name for name, text in zip(names[1:], values, strict=True))
+    return are_missing and (any(names[1:]) or any(map(_YEAR.search, texts)))
 
 
 def is_above_figures(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
@@ -164,19 +165,22 @@ def is_above_figures(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool
 
 def column_names(header: Sequence[Sequence[str]]) -> list[str]:
     """Return the names of columns, given the rows of a header, of which upper ones name groups of columns."""
-    rows = [*map(_over_groups, header, header[1:]), *header[-1:]]
-    columns = zip_longest(*rows, fillvalue="")
+    groups = map(_over_groups, map(_over_all, header), header[1:])
+    columns = zip_longest(*groups, *header[-1:], fillvalue="")
     return [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
 
 
-def _over_groups(row: Sequence[str], below: Sequence[str]) -> Sequence[str]:
-    """Return the names of groups over each of their columns, if each of several is over several columns; the
-    name of all columns, in the middle, over the first.
-    """
+def _over_all(row: Sequence[str]) -> Sequence[str]:
+    """Return a row with the name of all columns, which is in the middle, before the first one instead."""
     middle = len(row) // 2
     others = [*row[:middle], *row[middle + 1 :]]
-    if len(row) > 2 and not any(others):
-        return ["", row[middle], *others[1:]]
+    if any(others) or len(row) < 3:
+        return row
+    return ["", row[middle], *others[1:]]
+
+
+def _over_groups(row: Sequence[str], below: Sequence[str]) -> Sequence[str]:
+    """Return the names of groups over each of their columns, if each of several is over several columns."""
     spread = [*row]
     named = [x for x, name in enumerate(below[: len(row)]) if name]
     for x in named:

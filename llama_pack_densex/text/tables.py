@@ -34,29 +34,31 @@ def pipe_table(rows: PipeRows, rule: Line) -> Blocks:
     (first, header), *below = rows
     # markdown-it takes a line below a table for a row of one cell
     body = [*takewhile(lambda row: "|" in row[0].text, below)]
-    texts = [cells for _, cells in body]
+    header_rows = [(rule, header)]
     is_record = header == ["", ""]
-    depth = 0
     if not is_record:
-        depth = further_names([header], texts)
-    header_end = rule.end
-    if depth:
-        header_end = body[depth - 1][0].end
-    names = tuple(column_names([header, *texts[:depth]]))
-    body = body[depth:]
-    texts = texts[depth:]
+        header_rows += body[: further_names([header], [cells for _, cells in body])]
+    names = tuple(column_names([cells for _, cells in header_rows]))
+    body = body[len(header_rows) - 1 :]
+    texts = [cells for _, cells in body]
     if not is_record:
         texts = with_labels(texts)
-    counts = Counter(chain.from_iterable(texts))
-    blocks = [Block(first.start, header_end, "columns", names=names)]
-    for (line, _), cells in zip(body, texts, strict=True):
-        cells += _beyond_header(line.text, len(names))
-        if _is_one_cell(cells, counts):
-            cells[1:] = [""] * (len(cells) - 1)
+    blocks = [Block(first.start, header_rows[-1][0].end, "columns", names=names)]
+    for (line, _), cells in zip(body, _whole_rows(body, texts, len(names)), strict=True):
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
     if is_record and {len(row.cells) for row in blocks[1:]} == {2}:
         return [_record(blocks)]
     return _with_groups(blocks)
+
+
+def _whole_rows(rows: PipeRows, texts: Sequence[list[str]], columns: int) -> Iterator[list[str]]:
+    """Yield the texts of rows, with those beyond the columns of the header; once, if one cell is over all."""
+    counts = Counter(chain.from_iterable(texts))
+    for (line, _), cells in zip(rows, texts, strict=True):
+        cells += _beyond_header(line.text, columns)
+        if _is_one_cell(cells, counts):
+            cells[1:] = [""] * (len(cells) - 1)
+        yield cells
 
 
 def _is_one_cell(cells: Sequence[str], counts: Mapping[str, int]) -> bool:
@@ -88,8 +90,8 @@ def _with_groups(blocks: Blocks) -> Blocks:
     """
     grouped: list[Block] = []
     for block, below in pairwise(blocks):
-        if _is_group(block.cells, below.cells):
-            heading = "".join(block.cells)
+        heading = "".join(block.cells)
+        if heading in block.cells and _is_group(block.cells, below.cells):
             cells = (heading, *[""] * (len(block.cells) - 1))
             block = replace(block, kind="group", cells=cells)
         grouped.append(block)
@@ -97,8 +99,8 @@ def _with_groups(blocks: Blocks) -> Blocks:
 
 
 def _is_group(cells: Sequence[str], below: Sequence[str]) -> bool:
-    texts = [*filter(None, cells)]
-    if len(cells) < 3 or len(texts) != 1 or len(texts[0]) > LONGEST_GROUP:
+    """Return whether a row of one text is a heading."""
+    if len(cells) < 3 or len("".join(cells)) > LONGEST_GROUP:
         return False
     is_label = cells[0] != ""
     return (is_label and any(below[1:])) or is_above_figures(cells, [below])
