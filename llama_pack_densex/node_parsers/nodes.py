@@ -6,7 +6,7 @@ import json
 import re
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -66,7 +66,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 def _listed(names: Any) -> tuple[Any, ...]:
     """Return names as a tuple; a single name becomes a tuple of one."""
-    if isinstance(names, Iterable) and not isinstance(names, str):
+    if isinstance(names, Collection) and not isinstance(names, str):
         return tuple(names)
     return (names,)
 
