@@ -336,7 +336,9 @@ def make_synthesizer(
     if llm:
         return CitedSynthesizer(llm, options.context, options.streaming, callbacks, trust)
     return ExtractiveSynthesizer(
-        streaming=options.streaming, callback_manager=callbacks, trust=trust
+        streaming=options.streaming,
+        callback_manager=callbacks,
+        trust=trust,
     )
 
 

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, pairwise, takewhile
 from operator import attrgetter
 from typing import Any
@@ -208,15 +207,11 @@ def _completing_blocks(
 def _list_below(lead: Block, below: Sequence[Block], text: str) -> Iterator[Span]:
     """Yield the spans of the items that a block introduces, as many as an answer holds."""
     words = 0.0
-    for item in takewhile(partial(_is_led_in_by, lead), below):
+    for item in takewhile(lead.leads_in, below):
         words += count_words(item.text_in(text))
         if words > LIST_WORDS:
             return
         yield item.span
-
-
-def _is_led_in_by(lead: Block, block: Block) -> bool:
-    return any(lead.start <= start < lead.end for start, _ in block.needs)
 
 
 # the beginning of an exception to the sentence before it
@@ -320,7 +315,7 @@ def _headings_in(source: NodeWithScore) -> list[Span]:
     headings = [
         part.span
         for part in segment(text, context_of(source.node))
-        if part.kind == "heading" or _states_nothing(text[part.start : part.end])
+        if part.kind == "heading" or _states_nothing(part.text_in(text))
     ]
     return [*headings, (len(text), len(text))]
 

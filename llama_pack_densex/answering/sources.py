@@ -10,7 +10,7 @@ from typing import Any
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_pack_densex.index.node_store import span_of
+from llama_pack_densex.index.node_store import Span, span_of
 from llama_pack_densex.node_parsers.metadata import (
     FOOTNOTE_KEY,
     MATCHED_KEY,
@@ -56,7 +56,7 @@ class Source:
     title: str
     section: str
     page: str
-    span: tuple[int, int] | None
+    span: Span | None
     text: str
     units: tuple[MatchedUnit, ...]
     context: str = ""
@@ -111,7 +111,7 @@ def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:
     return [Source.of(number, node) for number, node in enumerate(nodes, 1)]
 
 
-def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
+def placed(span: Span | None) -> dict[str, int | None]:
     """Return the start and end of a span, as JSON."""
     start, end = span or (None, None)
     return {"start": start, "end": end}

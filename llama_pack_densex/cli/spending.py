@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
 from math import ceil
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import typer
@@ -23,14 +21,11 @@ from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
-from llama_pack_densex.llm.usage import RequestFigures, Usage, price_of, read_prices
+from llama_pack_densex.llm.usage import PriceSource, RequestFigures, Usage, price_of, read_prices
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
-
-Prices = str | Path | Mapping[str, Any] | None
-"""As `read_prices` takes them."""
 
 _SURVEYED = 1_000_000  # characters of documents to split for an estimate; takes a few seconds
 _OWN_SERVERS = ("OpenAILike", "Ollama")  # classes of LLMs that may be on the user's own machine
@@ -85,7 +80,7 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
 
 
 def expenses_of_llm(
-    llm: LLM, usage: Usage, prices: Prices = None, purpose: str = ""
+    llm: LLM, usage: Usage, prices: PriceSource = None, purpose: str = ""
 ) -> list[Expense]:
     """Return the expense of requests to an LLM; none without requests, or if the LLM is local (`is_local`).
 
@@ -101,7 +96,9 @@ def expenses_of_llm(
     return [Expense.of(name_of(llm) + purpose, figures)]
 
 
-def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None) -> list[Expense]:
+def expenses_of_embedding(
+    model: str | None, tokens: int, prices: PriceSource = None
+) -> list[Expense]:
     """Return the expense of embedding with a model, given by name; none if it is on the user's own machine.
 
     Raises:
@@ -120,7 +117,7 @@ def expenses_of_indexing(
     parser: BasePropositionNodeParser,
     indexed: Collection[str] = (),
     embed_model: str | None = None,
-    prices: Prices = None,
+    prices: PriceSource = None,
 ) -> list[Expense]:
     """Return the expenses of indexing documents; none if all models are on the user's own machine.
 

@@ -19,7 +19,6 @@ from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, Strat
 from llama_pack_densex.index.keywords import rarity
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.models import NONE
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.node_parsers.parsers import HierarchicalPropositionNodeParser
 from llama_pack_densex.node_parsers.splitting import WholeDocumentNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser, of_length_one
@@ -151,13 +150,11 @@ class Variant:
             raise StrategyUnavailable(
                 "the propositions come without questions, so it would be the same as 'densex'"
             )
-        searched = (
-            node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
-        )
+        records = pack.records()
         return Built(
             pack.as_retriever(corpus.depth),
             pack.as_retriever(PackOptions().similarity_top_k),
-            [node.get_content() for node in searched],
+            [record.text for record in records if record.granularity in DEFAULT_GRANULARITY],
         )
 
     def _parsing(self, corpus: Corpus, propositionizer: Propositionizer) -> dict[str, Any]:

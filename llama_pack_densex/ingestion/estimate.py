@@ -42,7 +42,6 @@ from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters
 
 TOKENS_PER_SECOND = 80.0
@@ -413,7 +412,7 @@ class _Survey:
         """Return the amounts of a passage with these propositions."""
         texts = propositions.texts
         questions = propositions.questions
-        sentences = passage_sentences(passage.text, passage.context)
+        sentences = passage.sentences
         new_sentences = sum(sentence not in texts for sentence in sentences)
         tokens = sum(map(count_tokens, (*texts, *questions)))
         share = new_sentences / max(len(sentences), 1)
@@ -438,7 +437,7 @@ class _Survey:
         """
         units = propositions + questions
         if "sentence" in self.parser.granularity:
-            units += len(passage_sentences(passage.text, passage.context)) * new_sentences
+            units += len(passage.sentences) * new_sentences
             tokens += count_tokens(searchable_text(passage.text)) * new_sentences
         return _Amounts(
             propositions=propositions, questions=questions, units=units, embedding_tokens=tokens

@@ -143,7 +143,7 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
         text: A document's text.
         chunk_size: The most tokens in a piece; longer sentences and blocks are cut at their best places.
     """
-    blocks = [block for block in find_blocks(text) if not _is_picture_alone(_text_of(block, text))]
+    blocks = [block for block in find_blocks(text) if not _is_picture_alone(block.text_in(text))]
     pieces = []
     for number, block in enumerate(blocks):
         above = blocks[max(number - 2, 0) : number]
@@ -155,19 +155,9 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
             is_row = block.kind == "row"
             pieces.append(CuttingPiece(start, end, tokens, cost, is_heading, is_row))
             cost = _WITHIN_PIECE
-            if block.kind == "prose" and not _leads_in(block, below):
+            if block.kind == "prose" and not any(map(block.leads_in, below)):
                 cost = _AT_SENTENCE
     return pieces
-
-
-def _text_of(block: Block, text: str) -> str:
-    return text[block.start : block.end]
-
-
-def _leads_in(block: Block, below: Sequence[Block]) -> bool:
-    """Return whether a block introduces the one below, which cannot be understood without it."""
-    needs = [start for other in below for start, _ in other.needs]
-    return any(block.start <= start < block.end for start in needs)
 
 
 def _is_picture_alone(text: str) -> bool:
@@ -222,12 +212,12 @@ def _needs(block: Block, above: Block) -> bool:
 
 def _is_mark(text: str, block: Block) -> bool:
     """Return whether a block is the mark that begins a box, such as a warning, or says who speaks."""
-    return block.kind == "nothing" and (block.label != "" or begins_box(_text_of(block, text)))
+    return block.kind == "nothing" and (block.label != "" or begins_box(block.text_in(text)))
 
 
 def _announces(text: str, item: Block) -> bool:
     """Return whether an item introduces those below it: it is a question, or ends with a colon."""
-    return _text_of(item, text).rstrip("*_").endswith((":", "：", "?", "？"))
+    return item.text_in(text).rstrip("*_").endswith((":", "：", "?", "？"))
 
 
 def _cost_of_lone_item(above: Sequence[Block], block: Block, below: Sequence[Block]) -> float:
@@ -257,7 +247,7 @@ def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
     """
     spans = [block.span]
     if block.kind == "prose":
-        sentences = split_sentences(_text_of(block, text))
+        sentences = split_sentences(block.text_in(text))
         spans = [(block.start + start, block.start + end) for start, end in sentences]
     divisions = [*_OUTER_DIVISIONS.get(block.kind, ()), *_DIVISIONS]
     for span in spans:

@@ -79,7 +79,7 @@ def title_of(document: BaseNode) -> str:
         text = document.get_content()
         for block in find_blocks(text):
             if block.kind == "heading":
-                return heading_text(text[block.start : block.end]) or file.stem
+                return heading_text(block.text_in(text)) or file.stem
     return file.stem
 
 

@@ -84,7 +84,7 @@ class TopicNodeParser(TextSplitter):
         sizes = [length_of(text[start:end]) for start, end in pairwise(places)]
         cuts = [0, len(segments)]
         if sum(sizes) > self.chunk_size:
-            costs = similarities(self._embedded([text[part.start : part.end] for part in segments]))
+            costs = similarities(self._embedded([part.text_in(text) for part in segments]))
             for gap, part in enumerate(segments[:-1]):
                 if part.kind in ("heading", "columns", "group"):
                     costs[gap] = inf  # these stay with the text below them

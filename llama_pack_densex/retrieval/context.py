@@ -611,13 +611,13 @@ class _Passage:
                 copy.end_char_idx = offset + runs[0][1]
         return NodeWithScore(node=copy, score=self._node.score)
 
-    def _runs_of(self, places: frozenset[int]) -> list[tuple[int, int]]:
+    def _runs_of(self, places: frozenset[int]) -> list[Span]:
         """Return the spans of some sentences and of what they need: a table's header, the line above a list.
 
         Adjacent sentences form one span, with whatever stands between them.
         """
         needs = (self._within(*span) for place in places for span in self._blocks[place].needs)
-        runs: list[tuple[int, int]] = []
+        runs: list[Span] = []
         last = None
         for place in sorted(places.union(*needs)):
             start, end = self._spans[place]
@@ -627,7 +627,7 @@ class _Passage:
             last = place
         return runs
 
-    def _text_of(self, runs: Sequence[tuple[int, int]]) -> str:
+    def _text_of(self, runs: Sequence[Span]) -> str:
         return GAP.join(self._text[start:end] for start, end in runs)
 
 

@@ -58,7 +58,7 @@ class MatchedUnit:
     status: str
     section: str = ""
     question: str = ""
-    span: tuple[int, int] | None = None
+    span: Span | None = None
     unverified: bool = False
     similarity: float | None = None
     led_by: str = ""

@@ -19,7 +19,7 @@ from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.rows import read_rows, rows_with_ids, units_of_passages
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, best_first
-from llama_pack_densex.retrieval.lexical import rows_passing
+from llama_pack_densex.retrieval.lexical import rows_passing, weight_of
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
 from llama_pack_densex.text.tokens import content_words, search_tokens
 
@@ -294,7 +294,7 @@ def _with_units(
     units = _read_units(connection, passage_ids, granularity)
     weights = question.weights
     shares = [
-        _weight_of(unit.tokens, weights) for hit in best_hits for unit in units[hit.passage_id]
+        weight_of(unit.tokens, weights) for hit in best_hits for unit in units[hit.passage_id]
     ]
     least_share = max(LEAST_SHARE, max(shares, default=0.0) + ADDED_SHARE)
     first = {hit.passage_id: _Ranked(rank, hit) for rank, hit in enumerate(hits)}
@@ -310,7 +310,7 @@ def _with_units(
         rank = first[target.first_id].rank
         score = target.score
         unit_score = target.score
-        if _weight_of(leading.tokens | second.tokens, weights) < least_share:
+        if weight_of(leading.tokens | second.tokens, weights) < least_share:
             rank = min(rank_before, len(hits) - 1)
             rank_before += 1
             score = max(hit.score, min(score, hits[rank].score))
@@ -362,8 +362,4 @@ def _best_unit(
     """Return the unit of a passage whose words have the most weight, the first of equal ones; a passage
     without units stands for itself, with no words."""
     passage = _Unit(FoundNode(passage_id, "passage", "", 0.0), frozenset())
-    return max(units[passage_id] or [passage], key=lambda unit: _weight_of(unit.tokens, weights))
-
-
-def _weight_of(tokens: Collection[str], weights: Mapping[str, float]) -> float:
-    return sum(weight for token, weight in weights.items() if token in tokens)
+    return max(units[passage_id] or [passage], key=lambda unit: weight_of(unit.tokens, weights))

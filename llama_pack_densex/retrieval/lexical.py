@@ -160,8 +160,12 @@ def rows_passing(
 
 def share_held(rarities: Mapping[str, float], tokens: Collection[str]) -> float:
     """Return the share of the words that are among the tokens, each word weighted by its rarity."""
-    held = sum(rarity for word, rarity in rarities.items() if word in tokens)
-    return held / (sum(rarities.values()) or 1.0)
+    return weight_of(tokens, rarities) / (sum(rarities.values()) or 1.0)
+
+
+def weight_of(tokens: Collection[str], weights: Mapping[str, float]) -> float:
+    """Return the sum of the weights of those words that are among the tokens."""
+    return sum(weight for word, weight in weights.items() if word in tokens)
 
 
 def _pairs_with(

@@ -211,7 +211,7 @@ def _own_language(passage: str, document: str) -> str:
     if language != "latin":
         return language
     parts = [part for part in segment(passage) if part.kind == "sentence"]
-    sentences = [passage[part.start : part.end].rstrip() for part in parts]
+    sentences = [part.text_in(passage).rstrip() for part in parts]
     prose = " ".join(sentence for sentence in sentences if sentence.endswith(_ENDS))
     of_prose = detect_language(prose)
     if of_prose not in ("", "latin"):

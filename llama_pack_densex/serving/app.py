@@ -438,7 +438,7 @@ def _passage(hit: NodeWithScore) -> Passage:
     source = Source.of(0, hit)
     return Passage(
         **vars(source) | placed(source.span),
-        granularity=str(hit.node.metadata.get(GRANULARITY_KEY) or ""),
+        granularity=str(hit.metadata.get(GRANULARITY_KEY) or ""),
         score=hit.score,
         propositions=[MatchedUnit(**vars(unit) | placed(unit.span)) for unit in source.units],
     )

@@ -150,6 +150,10 @@ class Block:
         """Return what the text that it is a block of has there."""
         return text[self.start : self.end]
 
+    def leads_in(self, other: Block) -> bool:
+        """Return whether it introduces another block, which cannot be understood without it."""
+        return any(self.start <= start < self.end for start, _ in other.needs)
+
 
 Blocks = Sequence[Block]
 """The blocks of whole lines that belong together: those of a table, code, a heading, a comment."""
