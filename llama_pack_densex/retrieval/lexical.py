@@ -91,8 +91,9 @@ class KeywordSearch:
             searched: dict[str, float] = {**Counter([*tokens, *pairs])}
             if is_foreign(question):
                 searched = _forms_of(connection, tokens) | searched
-            earlier = search_tokens(context, self.words.tokens)
-            searched = dict.fromkeys(earlier, CONTEXT_WEIGHT) | searched
+            if context:
+                earlier = search_tokens(context, self.words.tokens)
+                searched = dict.fromkeys(earlier, CONTEXT_WEIGHT) | searched
             rarities = keywords.rarities(connection, keywords.PASSAGES, searched)
             weights = _weights(searched, rarities)
             passages, has_more = _best_passages(connection, weights, k, allowed)

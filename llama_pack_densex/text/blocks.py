@@ -37,7 +37,7 @@ from llama_pack_densex.text.plain import (
     join_wrapped,
     text_at,
 )
-from llama_pack_densex.text.sentences import after_space, split_sentences
+from llama_pack_densex.text.sentences import STOPS, after_space, split_sentences
 from llama_pack_densex.text.tables import TOTAL, bare_row, grid_table, row_statement
 from llama_pack_densex.text.tokens import has_words
 from llama_pack_densex.text.turns import DAY_ALONE, Turn, find_turns
@@ -513,7 +513,10 @@ class _Relations:
             self._ends_group = False
         if self._paragraph and block.kind in _LED_IN:
             self._remember_lead_in(self._paragraph, block)
-        self._leave_lists(block)
+        if self._ends_list(block):
+            self._items = [item for item in self._items if item.level < self._items[-1].level]
+        else:
+            self._leave_lists(block)
         if _is_outside_lists(block):
             self._read_question(block)
 
@@ -524,6 +527,13 @@ class _Relations:
         else:
             leads = filter(None, (self._caption, paragraph))
             self._leads[paragraph.level] = [*map(self._lead_in, leads)]
+
+    def _ends_list(self, block: Block) -> bool:
+        """Return whether a paragraph ends the sentence that its list is in: "unless the harbour agrees"."""
+        if not self._items or not _is_outside_lists(block):
+            return False
+        above = self._text[self._items[-1].start : self._items[-1].end]
+        return self._text[block.start].islower() and not above.endswith(tuple(STOPS))
 
     def _leave_lists(self, block: Block) -> None:
         item_depth = block.level - 1 if block.kind == "item" else block.level

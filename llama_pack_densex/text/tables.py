@@ -109,11 +109,14 @@ def _is_group(cells: Sequence[str], below: Sequence[str]) -> bool:
 def _record(blocks: Blocks) -> Block:
     """Return a table with an empty header as one row, which has names in one column, values in the other.
 
-    A line of one cell, such as to whom an estimate is addressed, has no name.
+    A line of one cell, such as to whom an estimate is addressed, has no name. The last one may be a name
+    whose value has been cut off.
     """
-    names = tuple(row.cells[0] for row in blocks[1:])
-    cells = tuple(row.cells[1] or row.cells[0] for row in blocks[1:])
-    return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
+    *lines, last = [row.cells for row in blocks[1:]]
+    names = [name for name, _ in [*lines, last]]
+    values = [value or name for name, value in lines]
+    cells = (*values, last[1])
+    return Block(blocks[0].start, blocks[-1].end, "row", names=tuple(names), cells=cells)
 
 
 def cell_text(content: str) -> str:

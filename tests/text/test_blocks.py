@@ -170,6 +170,12 @@ def test_a_list_goes_on_below_a_paragraph_with_its_own_lead_in() -> None:
     assert needs(text) == {lamps: [lead], wicks: [lead]}
 
 
+def test_a_paragraph_that_ends_the_sentence_of_a_list_needs_its_lead_in() -> None:
+    text = "We pay for:\n\n(a) lamps; or\n\n(b) wicks,\n\nunless they are old.\n\nOil is extra."
+    lead, lamps, wicks, ending, _ = text.split("\n\n")
+    assert needs(text) == {lamps: [lead], wicks: [lead], ending: [lead]}
+
+
 def test_a_heading_ends_what_leads_a_list_in() -> None:
     text = "# 持ち物\n\n次の物：\n\n- 水\n\n# 注意\n\n- 走らない"
     assert needs(text) == {"- 水": ["次の物："]}
