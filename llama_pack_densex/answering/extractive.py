@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise, takewhile
 from operator import attrgetter
-from typing import Any
 
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Outcome
@@ -83,11 +83,17 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
     are presented as the closest passages (see `judge`).
 
     Args:
-        **settings: Arguments of `SourcedSynthesizer`: `streaming`, `callback_manager` and `trust`.
+        trust: How well the index's embedding model knows each language; read at each question.
+        streaming: Whether answers are streamed.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(None, **settings)
+    def __init__(
+        self,
+        trust: Mapping[str, LanguageTrust] | None = None,
+        streaming: bool = False,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(None, None, streaming, callback_manager, trust)
 
     def _prepare(
         self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, full_question: str

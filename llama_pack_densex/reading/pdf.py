@@ -650,11 +650,11 @@ def _best_sections(document: Any, pages: Sequence[str], fonts: Counter[Font]) ->
     by_layout = with_headings(pages, headings)
     bookmarks = [*_bookmarks(document)]
     by_bookmarks = _with_bookmarks([*map(without_marks, pages)], bookmarks)
-    found = agreed = 0
+    bookmarked = agreed = 0
     for number, path in bookmarks:
-        found += _has_heading(by_bookmarks[number], path)
+        bookmarked += _has_heading(by_bookmarks[number], path)
         agreed += _has_heading(by_layout[number], path)
-    return by_layout if headings and agreed >= _AGREED * found else by_bookmarks
+    return by_layout if headings and agreed >= _AGREED * bookmarked else by_bookmarks
 
 
 def _bookmarks(document: Any) -> Iterator[tuple[int, list[str]]]:

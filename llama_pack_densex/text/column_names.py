@@ -173,10 +173,10 @@ def column_names(header: Sequence[Sequence[str]]) -> list[str]:
 def _over_all(row: Sequence[str]) -> Sequence[str]:
     """Return a row with the name of all columns, which is in the middle, before the first one instead."""
     middle = len(row) // 2
-    others = [*row[:middle], *row[middle + 1 :]]
-    if any(others) or len(row) < 3:
+    around = [*row[:middle], *row[middle + 1 :]]
+    if any(around) or len(row) < 3:
         return row
-    return ["", row[middle], *others[1:]]
+    return ["", row[middle], *around[1:]]
 
 
 def _over_groups(row: Sequence[str], below: Sequence[str]) -> Sequence[str]:

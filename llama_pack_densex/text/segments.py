@@ -40,11 +40,13 @@ def _segments_of(text: str, block: Block) -> Iterator[Block]:
             yield Block(block.start + start, block.start + end, "sentence")
         return
     shown = shown_label(block.label)
-    said = len(block.label) if own.startswith(block.label) else 0
+    label_length = len(block.label) if own.startswith(block.label) else 0
     start = block.start
-    for sentence_start, sentence_end in split_sentences(own[said:]):
-        end = block.start + said + sentence_end
-        sentence = searchable_text(own[said + sentence_start : said + sentence_end]).strip()
+    for sentence_start, sentence_end in split_sentences(own[label_length:]):
+        end = block.start + label_length + sentence_end
+        sentence = searchable_text(
+            own[label_length + sentence_start : label_length + sentence_end]
+        ).strip()
         yield Block(start, end, "sentence", row=f"{shown}{sentence}", label=shown)
         start = after_space(text, end)
 
