@@ -123,10 +123,13 @@ def further_names(header: Sequence[Sequence[str]], below: Sequence[Sequence[str]
     """Return how many rows below the first ones of a header go on naming the columns of a table."""
     rows = [*header]
     for depth, row in enumerate(below[:-1]):
-        if not _goes_on(column_names(rows), row, below[depth + 1 :]):
+        if depth == _MOST_FURTHER or not _goes_on(column_names(rows), row, below[depth + 1 :]):
             return depth
         rows.append(row)
     return max(0, len(below) - 1)
+
+
+_MOST_FURTHER = 10  # rows of names; each one looks at all rows below
 
 
 def _goes_on(names: Sequence[str], row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
