@@ -37,7 +37,7 @@ from llama_pack_densex.text.links import searchable_text, without_quotation_mark
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, sentence_spans, statements
 from llama_pack_densex.text.sentences import Span, after_space
-from llama_pack_densex.text.tokens import on_one_line, tokenize
+from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
 """Maximum words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
@@ -49,7 +49,8 @@ MOST_FACTS = 3
 With two, 3 to 12 in 100 questions lose their answer; with more than three, at most 3 in 100 gain one
 (benchmarks/RESULTS.md)."""
 LEAST_SHARE = 0.4
-"""Minimum score of each proposition, as a share of the best one's; it saves 5 to 30 % of the words."""
+"""Minimum score of each proposition, as a share of the best one's, unless it adds a word of the question; it
+saves 5 to 30 % of the words."""
 _AS_GOOD = 0.8  # share of the best proposition's score
 _ALIKE = 0.7  # share of the words of the shorter proposition
 
@@ -133,12 +134,13 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     """
     facts = rank_facts(nodes, question)
     stated_facts = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    ranked = [*_below_headings(question, nodes, facts, stated_facts), *stated_facts] or facts
+    below = _below_headings(question, nodes, facts, stated_facts)
+    ranked = [*below, *stated_facts] or facts
     if nodes and not ranked:  # no node has matched propositions
         ranked = [*_facts_between(nodes[0], 0, len(nodes[0].get_content()), 0.0)]
 
     def improve(facts: Sequence[Fact]) -> bool:
-        return _gains(question, ranked[0], facts)
+        return _gains(question, ranked[0], facts, is_complete=bool(below))
 
     paragraphs = defaultdict(list)
     for fact in choose_facts(ranked, LIST_WORDS, improve):
@@ -229,24 +231,38 @@ _EXCEPTION = re.compile(
 _INTRODUCES = re.compile(r"[^.!?。！？]\s*\Z|次の|次に掲げる|following\b|folgende|下列")
 
 
-def _gains(question: str, best: Fact, facts: Sequence[Fact]) -> bool:
+def _gains(question: str, best: Fact, facts: Sequence[Fact], is_complete: bool) -> bool:
     """Return whether the last of the facts improves an answer that consists of the others.
 
     Args:
         question: The question.
         best: The best fact.
         facts: The facts, best first.
+        is_complete: Whether what is below a heading, or a clause, answers the question.
     """
     *earlier, last = facts
     if not earlier:
         return True
-    if last.unit.score < LEAST_SHARE * best.unit.score:
+    is_weak = last.unit.score < LEAST_SHARE * best.unit.score
+    if is_weak and (is_complete or not _adds_word(question, best, facts)):
         return False
     if _is_row(last) and _coverage_by(last, question) < _coverage_by(best, question):
         return False  # another row, about something else than the question
     if _are_too_many(facts, best):
         return False
     return not any(_is_said_by(last, other) for other in earlier)
+
+
+def _adds_word(question: str, best: Fact, facts: Sequence[Fact]) -> bool:
+    """Return whether the last of the facts is of the best one's passage, and has a word of the question that
+    neither the others nor the title have: "It was lit in 1890", where every document has such a sentence.
+    """
+    *earlier, last = facts
+    if last.source.node_id != best.source.node_id:
+        return False
+    title = frozenset(tokenize(title_above(best.source)))
+    stated = title.union(*(fact.tokens for fact in earlier))
+    return not content_words(question) & last.tokens <= stated
 
 
 def _coverage_by(fact: Fact, question: str) -> float:

@@ -165,6 +165,17 @@ def test_each_quoted_sentence_has_its_footnote_and_its_proposition(
         )
 
 
+def test_a_sentence_that_every_document_has_is_quoted_if_the_question_asks_for_it() -> None:
+    sentences = "The {} bridge stands in hall {}. It was lit in {}. It is red."
+    names = ["Ash", *(f"B{n}" for n in range(40))]
+    documents = [
+        Document(text=sentences.format(name, n, 1890 + n), id_=name) for n, name in enumerate(names)
+    ]
+    pack = DenseXRetrievalPack(documents, query_llm="none", embed_model="none")
+    answer = without_footnotes(str(pack.run("When was the Ash bridge lit?")))
+    assert "It was lit in 1890." in answer
+
+
 def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
     units = [
         {
