@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 
 _LEVEL = 3
-# What the JSON of passages and propositions has in common, the most frequent at the end. A database that was
-# written with this dictionary can be read with no other one.
+# What the JSON of passages and propositions has in common, the most frequent at the end. Never change it: a
+# database that was written with it can be read with no other one.
 _DICTIONARY = (
     b'{"file_path": "", "file_name": "", "file_type": "text/markdown", "file_size": , '
     b'"creation_date": "202last_modified_date": "202", "page_label": ""]}, "node_id": "", '
@@ -42,8 +42,7 @@ def compress(content: str) -> bytes:
 
 
 def decompress(content: bytes | str) -> str:
-    """Return what was compressed. Databases written before November 2026 hold text, which is returned as it
-    is.
+    """Return what was compressed; text, which databases of earlier versions hold, is returned as it is.
 
     Raises:
         ValueError: The content is damaged.
