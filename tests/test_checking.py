@@ -316,20 +316,33 @@ def test_a_node_that_is_not_readable_is_called_damage(index: Path, content: str 
             use()
 
 
+def decompress_nodes(store: EmbeddedVectorStore) -> None:
+    """Turn the nodes into those of a version that did not compress them."""
+    database = store.nodes.database
+    database.writing().execute("UPDATE contents SET node = decompress(node)")
+    database.commit()
+
+
 def test_an_index_of_a_version_that_did_not_compress_nodes_is_used_as_it_is(index: Path) -> None:
     before = {node.node_id: node for node in load(index).nodes()}
-
-    def decompress(store: EmbeddedVectorStore) -> None:
-        database = store.nodes.database
-        database.writing().execute("UPDATE contents SET node = decompress(node)")
-        database.commit()
-
-    rows(index, decompress)
+    rows(index, decompress_nodes)
     pack = load(index)
     assert {node.node_id: node for node in pack.nodes()} == before
     pack.insert(documents({"new": "Lamps hang in the hall."}))
     assert pack.retrieve("Where do lamps hang?")[0].node.ref_doc_id == "new"
     assert check_index(index).faults == ()
+
+
+def test_compacting_compresses_the_nodes_of_earlier_versions(index: Path) -> None:
+    before = {node.node_id: node for node in load(index).nodes()}
+    rows(index, decompress_nodes)
+    as_text = size_of(index)
+    pack = load(index)
+    pack.compact()
+    assert size_of(index) < as_text
+    assert {node.node_id: node for node in pack.nodes()} == before
+    assert {node.node_id: node for node in load(index).nodes()} == before
+    assert not any(holds(index, name) for name in ("excluded_llm_metadata_keys", "RelatedNodeInfo"))
 
 
 def test_after_purging_and_compacting_no_file_has_the_text(index: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.index.compression import decompress
+from llama_pack_densex.index.compression import compress, decompress
 from llama_pack_densex.index.manifest import InvalidIndexError, size_of
 
 IN_MEMORY = "memory"
@@ -419,6 +419,7 @@ def _connect(file: Path | None) -> Connection:
         check_same_thread=False,
         uri=place.startswith("file://"),
     )
+    connection.create_function("compress", 1, compress, deterministic=True)
     connection.create_function("decompress", 1, decompress, deterministic=True)
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")

@@ -317,8 +317,18 @@ class EmbeddedNodes(NodeStore):
         self.database.empty_log()
 
     def compact(self) -> None:
+        self._compress_nodes()
         self.database.vacuum()
         self.vectors.leave_no_trace()
+
+    def _compress_nodes(self) -> None:
+        """Compress the nodes that an earlier version wrote as text."""
+        is_text = "typeof(node) = 'text'"
+        with self.database.reading() as connection:
+            if not _has_any(connection, f"SELECT 1 FROM contents WHERE {is_text}"):
+                return
+        with self._change() as connection:
+            connection.execute(f"UPDATE contents SET node = compress(node) WHERE {is_text}")
 
     def copy_to(self, folder: Path, version: str) -> None:
         self.database.copy_to(folder / NODES_FILE)
