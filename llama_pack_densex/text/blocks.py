@@ -29,6 +29,7 @@ from llama_pack_densex.text.markdown import Structure, numbers_within
 from llama_pack_densex.text.plain import (
     DEFINITION,
     LIST_MARKER,
+    PAGE_MARK,
     RULE,
     begins_list,
     end_of_heading,
@@ -138,6 +139,7 @@ class _Scanner:
             return self._label_at(place)
         return (
             self._element_at(place)
+            or self._page_mark_at(place)
             or self._day_at(place)
             or self._heading_at(place, goes_on)
             or self._summary_at(place)
@@ -177,6 +179,12 @@ class _Scanner:
         return [
             block if block.kind == "heading" else replace(block, level=depth) for block in element
         ]
+
+    def _page_mark_at(self, place: int) -> Blocks:
+        line = self._lines[place]
+        if not PAGE_MARK.fullmatch(line.text):
+            return ()
+        return [Block(line.start, line.end, "nothing")]
 
     def _heading_at(self, place: int, goes_on: bool) -> Blocks:
         line = self._lines[place]

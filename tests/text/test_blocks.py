@@ -508,6 +508,35 @@ def test_rules_pictures_badges_tags_and_what_was_struck_out_say_nothing(text: st
 
 
 @pytest.mark.parametrize(
+    "mark",
+    [
+        "- 3 -",
+        "-12-",
+        "— 7 —",
+        "Page 4 of 12",
+        "Seite 4 von 12",
+        "3 / 12 ページ",
+        "Doe      Informational      [Page 5]",
+    ],
+)
+def test_the_number_of_a_page_says_nothing(mark: str) -> None:
+    for above, below in (("\n\n", "\n\n"), ("\n", "\n")):
+        text = f"潮は高い。{above}{mark}{below}It rises."
+        assert kinds(text)[1] == ("nothing", mark)
+        assert passage_sentences(text) == ("潮は高い。", "It rises.")
+
+
+@pytest.mark.parametrize("line", ["42", "-3", "Page 4", "3 - 12", "12ページ", "- 3 - 4 -"])
+def test_another_number_on_a_line_of_its_own_is_kept(line: str) -> None:
+    text = f"潮は高い。\n\n{line}\n\nIt rises."
+    assert any(line in sentence for sentence in passage_sentences(text))
+
+
+def test_a_passage_of_nothing_but_the_number_of_a_page_keeps_it() -> None:
+    assert passage_sentences("- 3 -") == ("- 3 -",)
+
+
+@pytest.mark.parametrize(
     "comment",
     [
         "<!--\nIt stands on lines of its own.\n\nAnd so does this.\n-->",
