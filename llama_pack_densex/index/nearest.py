@@ -36,6 +36,7 @@ from llama_pack_densex.index.graph import (
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.manifest import remove_files, size_of, sync
 from llama_pack_densex.index.node_store import FoundNode
+from llama_pack_densex.index.rows import hits_at
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -386,15 +387,11 @@ def _nearest_existing(
     first."""
     scores = np.round(np.clip(similarities, -1, 1), _DIGITS)
     order = np.lexsort((candidates, -scores))
-    select = "SELECT row, id, granularity, passage_id FROM nodes WHERE row IN"
     nearest: list[FoundNode] = []
     for start in range(0, len(order), limit):
         places = order[start : start + limit]
         rows = candidates[places].tolist()
-        existing = {
-            row: (node_id, granularity, passage_id)
-            for row, node_id, granularity, passage_id in select_by_row(connection, select, rows)
-        }
+        existing = hits_at(connection, rows)
         nearest += [
             FoundNode(*existing[row], score, score)
             for row, score in zip(rows, scores[places].tolist(), strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from sqlite3 import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llama_pack_densex.index.database import select_by_row, select_by_text
 from llama_pack_densex.index.node_store import Ids, NodeRecord
@@ -25,6 +25,7 @@ CREATE INDEX IF NOT EXISTS passages ON nodes (row) WHERE granularity = 'passage'
 """
 
 _COLUMNS = "row, id, document_id, granularity, passage_id, status"
+_SELECT_HITS = "SELECT row, id, granularity, passage_id FROM nodes WHERE"
 _INSERT = (
     "INSERT INTO nodes (id, document_id, granularity, passage_id, status) "
     "VALUES (:id, :document_id, :granularity, :passage_id, :status)"
@@ -49,6 +50,10 @@ class NodeRow(NamedTuple):
     granularity: str
     passage_id: str
     status: str
+
+
+HitColumns = tuple[str, str, str]
+"""The id, granularity and passage id of a row: the fields of a `FoundNode` other than its scores."""
 
 
 def add_rows(connection: Connection, records: Iterable[NodeRecord]) -> list[int]:
@@ -81,6 +86,23 @@ def rows_of_documents(connection: Connection, document_ids: Iterable[str]) -> li
 def units_of_passages(connection: Connection, passage_ids: Ids) -> list[NodeRow]:
     """Return the rows of all units that lead to the given passages."""
     return _rows_where(connection, "passage_id != '' AND passage_id", passage_ids)
+
+
+def hits_in_passages(connection: Connection, passage_ids: Ids) -> dict[int, HitColumns]:
+    """Return the units that lead to the given passages, by row; faster than `units_of_passages`."""
+    condition = "passage_id != '' AND passage_id IN"
+    return _by_row(select_by_text(connection, f"{_SELECT_HITS} {condition}", passage_ids))
+
+
+def hits_at(connection: Connection, rows: Iterable[int]) -> dict[int, HitColumns]:
+    """Return the nodes with the given row numbers, by row; unknown numbers are left out."""
+    return _by_row(select_by_row(connection, f"{_SELECT_HITS} row IN", rows))
+
+
+def _by_row(hits: Iterable[tuple[Any, ...]]) -> dict[int, HitColumns]:
+    return {
+        row: (node_id, granularity, passage_id) for row, node_id, granularity, passage_id in hits
+    }
 
 
 def _rows_where(connection: Connection, condition: str, texts: Iterable[str]) -> list[NodeRow]:

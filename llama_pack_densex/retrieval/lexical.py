@@ -14,7 +14,7 @@ from llama_pack_densex.index import keywords
 from llama_pack_densex.index.database import Database
 from llama_pack_densex.index.filters import Passing
 from llama_pack_densex.index.node_store import FoundNode
-from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
+from llama_pack_densex.index.rows import NodeRow, hits_in_passages, read_rows, rows_with_ids
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
 from llama_pack_densex.text.clauses import clause_tokens, references_in
@@ -127,15 +127,13 @@ class KeywordSearch:
         units: defaultdict[str, list[FoundNode]] = defaultdict(list)
         if {*self.granularity} == {"passage"}:
             return units
-        of_passages = units_of_passages(connection, [passage.row.id for passage in passages])
-        searched = {unit.row: unit for unit in of_passages if unit.granularity in self.granularity}
+        hits = hits_in_passages(connection, [passage.row.id for passage in passages])
         weights = _weights(tokens, keywords.rarities(connection, keywords.UNITS, tokens))
-        scores = keywords.scores_of_units(connection, weights, searched)
+        scores = keywords.scores_of_units(connection, weights, hits)
         for row in sorted(scores, key=lambda row: (-scores[row], row)):
-            unit = searched[row]
-            units[unit.passage_id].append(
-                FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row])
-            )
+            unit_id, granularity, passage_id = hits[row]
+            if granularity in self.granularity:
+                units[passage_id].append(FoundNode(unit_id, granularity, passage_id, scores[row]))
         return units
 
 
