@@ -547,8 +547,8 @@ class EmbeddedNodes(NodeStore):
                 if matches(json.loads(metadata), filters)
             }
             written_again = earlier.ids.intersection(node_id for _, node_id, _ in later)
-            of_earlier = [unit.row for unit in rows.units_of_passages(connection, written_again)]
-            of_later = [unit.row for unit in rows.units_of_passages(connection, passed)]
+            of_earlier = [*rows.hits_in_passages(connection, written_again)]
+            of_later = [*rows.hits_in_passages(connection, passed)]
         ids = (earlier.ids - written_again).union(passed)
         all_rows = np.union1d(
             np.setdiff1d(earlier.rows, of_earlier),

@@ -17,7 +17,7 @@ from llama_index.core.schema import QueryBundle
 from llama_pack_densex.index import keywords
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import FoundNode
-from llama_pack_densex.index.rows import read_rows, rows_with_ids, units_of_passages
+from llama_pack_densex.index.rows import hits_in_passages, read_rows, rows_with_ids
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, best_first
 from llama_pack_densex.retrieval.lexical import rows_passing, weight_of
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
@@ -342,17 +342,17 @@ def _read_units(
     connection: sqlite3.Connection, passage_ids: Collection[str], granularity: Sequence[str]
 ) -> defaultdict[str, list[_Unit]]:
     """Return the units of passages that are searched and state something, all but questions, by passage."""
-    rows = [
-        unit
-        for unit in units_of_passages(connection, passage_ids)
-        if unit.granularity in granularity and unit.granularity != "question"
-    ]
-    words = keywords.read_words(connection, [unit.row for unit in rows])
+    searched = {*granularity} - {"question"}
+    hits = {
+        row: FoundNode(*columns, 0.0)
+        for row, columns in hits_in_passages(connection, passage_ids).items()
+    }
+    words = keywords.read_words(connection, hits)
     tokens = {row: frozenset(of_row.split(" ")) for row, _, of_row in words}
     units = defaultdict(list)
-    for unit in rows:
-        node = FoundNode(unit.id, unit.granularity, unit.passage_id, 0.0)
-        units[unit.passage_id].append(_Unit(node, tokens.get(unit.row, frozenset())))
+    for row, unit in hits.items():
+        if unit.granularity in searched:
+            units[unit.passage_id].append(_Unit(unit, tokens.get(row, frozenset())))
     return units
 
 
