@@ -260,7 +260,7 @@ PAGE_MARK = re.compile(
     r"(?P<dash>[-–—]) ?\d{1,4} ?(?P=dash)"
     r"|(?:page|seite|página|pagina) \d{1,4} ?(?:/|of|sur|von|de|di) ?\d{1,4}"
     r"|\d{1,4} ?/ ?\d{1,4} ?(?:ページ|頁)"
-    r"|.*\[page \d{1,4}\]",
+    r"|(?:.*[ \t]{2})?\[page \d{1,4}\]",
     re.IGNORECASE,
 )
 """The number of a page on a line of its own, as in text that was extracted from PDFs, and in RFCs."""

@@ -526,7 +526,10 @@ def test_the_number_of_a_page_says_nothing(mark: str) -> None:
         assert passage_sentences(text) == ("潮は高い。", "It rises.")
 
 
-@pytest.mark.parametrize("line", ["42", "-3", "Page 4", "3 - 12", "12ページ", "- 3 - 4 -"])
+@pytest.mark.parametrize(
+    "line",
+    ["42", "-3", "Page 4", "3 - 12", "12ページ", "- 3 - 4 -", "The trial failed [page 5]"],
+)
 def test_another_number_on_a_line_of_its_own_is_kept(line: str) -> None:
     text = f"潮は高い。\n\n{line}\n\nIt rises."
     assert any(line in sentence for sentence in passage_sentences(text))
