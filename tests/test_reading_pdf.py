@@ -464,6 +464,23 @@ def test_columns_are_read_one_after_another(
     assert read == "".join(chain(*columns))
 
 
+def test_a_sentence_that_the_next_column_is_painted_into_is_read_to_its_end(
+    tmp_path: Path,
+) -> None:
+    left = [(40.0, 650.0 - 16 * row, line) for row, line in enumerate([*TOWER, *BRIDGE])]
+    right = [(310.0, 650.0 - 16 * row, line) for row, line in enumerate(MARKET)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing([*left[:5], *right, *left[5:]])])
+    assert text.replace("\n", " ") == " ".join([*TOWER, *BRIDGE, *MARKET])
+
+
+@pytest.mark.parametrize("line", [TOWER[0], 塔[0]])
+def test_a_line_that_is_painted_over_itself_is_read_once(tmp_path: Path, line: str) -> None:
+    other = (40, 600, "It is open in May.")
+    drawn = [(40, 650, line), other, (40, 650, line), (40, 560, line)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(drawn)])
+    assert text.split("\n") == [line, other[2], line]
+
+
 def test_columns_of_characters_without_shapes_are_read_one_after_another(tmp_path: Path) -> None:
     drawing = text_drawing(across(塔, 市, shift=6)).replace("/F2", "/F4")
     (text,) = pages(tmp_path / "a.pdf", [drawing])

@@ -161,7 +161,8 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     text_objects = [*page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT])]
     flat_texts = [*_flat_texts(text_objects, text_page)]
     box_at = _box_reader(text_page, turns, text_objects)
-    text = _without_line_numbers(_text(text_page), box_at)
+    text = _without_copies(_text(text_page), box_at)
+    text = _without_line_numbers(text, box_at)
     text = _with_superscripts(text, box_at, partial(_baseline, text_page, turns))
     fields = [*read_fields(document, page, turns)]
     across, down = _rulings(page, turns)
@@ -278,6 +279,27 @@ def _text(text_page: Any) -> str:
         return match[0].translate(_SIGNS_OF_TEX) if is_nameless else match[0]
 
     return re.sub("[\x10-\x1f\x88]", sign, text)
+
+
+_LINE = re.compile(r"\S[^\r\n]*")
+
+
+def _without_copies(text: str, box_at: Callable[[int], Box]) -> str:
+    """Return a text with spaces in place of lines that are drawn again in the same place, as the text of a
+    cell that spans several rows may be.
+    """
+    lines = [*_LINE.finditer(text)]
+    counts = Counter(line[0] for line in lines)
+    drawn: set[tuple[str, Box]] = set()
+    for line in lines:
+        if counts[line[0]] == 1:
+            continue
+        drawing = (line[0], box_at(line.start()))
+        if drawing in drawn:
+            start, end = line.span()
+            text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+        drawn.add(drawing)
+    return text
 
 
 _LEAST_NUMBERED = 10  # lines
@@ -422,12 +444,13 @@ _LEAST_UPRIGHT = 2
 
 
 def _may_be_out_of_order(text_page: Any, turns: int) -> bool:
-    """Return whether lines are beside one another, or upright."""
+    """Return whether lines are beside one another, go on at the left of the lines before, or are upright."""
     rectangles = map(text_page.get_rect, range(text_page.count_rects()))
     boxes = [page_box(rectangle, turns) for rectangle in rectangles]
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = sum(box.gap_beside(following) > box.size / 2 for box, following in pairwise(boxes))
-    return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
+    returns = any(following.right < box.left for box, following in pairwise(boxes))
+    return beside >= _LEAST_BESIDE or returns or upright >= _LEAST_UPRIGHT
 
 
 def _in_reading_order(

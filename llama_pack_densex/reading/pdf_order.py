@@ -12,6 +12,7 @@ from itertools import chain, pairwise, zip_longest
 from statistics import median
 
 from llama_pack_densex.reading.pdf_lines import Boxes, Line, Lines, right_of, rows_of
+from llama_pack_densex.text.sentences import STOPS
 
 # Upright text
 
@@ -92,7 +93,17 @@ def _is_out_of_order(places: Sequence[int], rows: Sequence[Lines]) -> bool:
     steps_back = sum(later < earlier for earlier, later in pairwise(in_text))
     has_table = any(not line.text for line in chain(*rows))
     tolerated = 0 if has_table else _OUT_OF_ORDER * (len(places) - 1)
-    return steps_back > tolerated
+    lines = [*chain(*rows)]
+    breaks_sentence = _count_joined([lines[place] for place in in_text]) < _count_joined(lines)
+    return breaks_sentence or steps_back > tolerated
+
+
+def _count_joined(lines: Lines) -> int:
+    """Return how many lines go on with the sentence of the line before them, as far as letters show it."""
+    pairs = pairwise(lines)
+    return sum(
+        below.text[:1].islower() and not above.text.endswith(tuple(STOPS)) for above, below in pairs
+    )
 
 
 def _regions(lines: Lines) -> Iterator[_Columns]:
