@@ -110,6 +110,17 @@ def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
     assert text.split("\n") == [" ".join(column)] * 2
 
 
+def test_a_paragraph_in_narrow_letters_is_one_line(tmp_path: Path) -> None:
+    column = [
+        "Our firm works in cycles of six weeks at",
+        "Headquarters, which gives all of us a true",
+        "sense of urgency.",
+    ]
+    drawing = f"60 Tz {text_drawing(below(*column))}"
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text == " ".join(column)
+
+
 @pytest.mark.parametrize("title", ["glp_exact -- what it does", '"GLP exact": What it does?'])
 def test_a_heading_has_the_letters_of_its_bookmark(tmp_path: Path, title: str) -> None:
     file = tmp_path / "a.pdf"

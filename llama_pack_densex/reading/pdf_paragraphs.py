@@ -24,8 +24,8 @@ _LINE = re.compile(
 )
 _AT_END = "".join(HYPHENS) + " \t"
 _MOST_LINES = 500  # per page; a page with more is a drawing or a table
+_LEAST_LETTERS = 31  # of a full line; a wide one counts twice
 # The following lengths are in heights of a line's characters.
-_NARROWEST = 14.0  # minimum width of a full line
 _AT_MARGIN = 3.0  # maximum distance between the ends of lines that mark the margin
 _INDENT = 0.4  # minimum indentation of a paragraph's first line
 _HANGING = 4.0  # maximum indentation of a list item's lines below its marker
@@ -203,7 +203,7 @@ class _Page:
     def _is_full(self, line: TextLine, room: float) -> bool:
         """Return whether something that takes a certain room had none at the end of a line."""
         margin = self._margin(line)
-        least = line.box.left + _NARROWEST * line.box.size
+        least = line.box.left + _LEAST_LETTERS * line.letter_width * line.box.size
         return (
             margin is not None
             and min(margin, line.box.right) >= least
