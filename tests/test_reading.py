@@ -2911,6 +2911,35 @@ def test_lines_of_a_pdf_rule_a_table(tmp_path: Path) -> None:
     ]
 
 
+def rectangles(*sides: tuple[float, float, float, float]) -> str:
+    """What draws rectangles: left, bottom, width, height."""
+    return "".join(f"{left} {y} {width} {height} re S\n" for left, y, width, height in sides)
+
+
+def test_a_table_in_a_box_with_a_chart_in_a_cell_of_a_pdf(tmp_path: Path) -> None:
+    rows = [["Branch", "Plan", "Actual", "Trend"], ["Naha", "70", "64", " "]]
+    table = table_drawing(rows, [82, 200, 260, 320, 400], style="ruled", height=30)
+    bars = rectangles((330, 645, 8, 15), (342, 645, 8, 20), (354, 645, 8, 10))
+    (text,) = drawn(tmp_path, table + bars + rectangles((72, 400, 340, 310)))
+    assert text == (
+        "It begins.\n\n| Branch | Plan | Actual | Trend |\n| --- | --- | --- | --- |\n"
+        "| Naha | 70 | 64 |  |\n\nIt ends."
+    )
+
+
+def test_boxes_around_words_of_a_pdf_are_no_table(tmp_path: Path) -> None:
+    lines = ["The tower of the town hall was built", "in 1412 by the masons of the old city"]
+    words = rectangles(
+        (50, 686, 120, 14), (170, 686, 40, 14), (50, 672, 70, 14), (120, 672, 90, 14)
+    )
+    first, second = (
+        f"BT /F1 12 Tf 30 {y} Td ({line}) Tj ET\n"
+        for y, line in zip((690, 676), lines, strict=True)
+    )
+    (text,) = drawn(tmp_path, first + second + words)
+    assert "|" not in text
+
+
 def test_a_japanese_form_with_lines_in_a_pdf_is_a_record(tmp_path: Path) -> None:
     rows = [
         ["申請者", "山本花子", "所属", "営業第二課"],

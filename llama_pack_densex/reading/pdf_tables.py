@@ -142,8 +142,11 @@ def _text_of(text: str, places: Collection[int]) -> str:
 
 _TOUCHING = 3.0  # points between lines that are meant to touch
 _MOST_RULINGS = 2_000  # per page; a page with more is a drawing
+_MOST_PAIRS = 50_000  # of vertical and horizontal lines in a group; one with more is a drawing
 _LONGEST_CELL = 600  # characters
 _ONLY_SIGNS = re.compile(r"[$€£¥￥()（）%％ ]+")
+_SAME_WORD = 0.1  # times the size of characters; the widest gap between letters of a word
+_MOST_CUT = 1  # words per table; text may run over the edge of its cell
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
@@ -173,6 +176,11 @@ class Frame(NamedTuple):
     ys: _Positions
     cells: _Cells
 
+    def is_beside(self, other: Frame) -> bool:
+        """Return whether it has a row beside one of another frame."""
+        is_level = self.ys[0] < other.ys[-1] and other.ys[0] < self.ys[-1]
+        return is_level and (self.xs[-1] <= other.xs[0] or other.xs[-1] <= self.xs[0])
+
 
 def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
     """Yield groups of adjacent vertical lines, with the horizontal ones across them, as possible tables."""
@@ -184,10 +192,42 @@ def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
         rows = [
             ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING
         ]
-        ends = (end for _, *both_ends in rows for end in both_ends)
-        xs = _distinct([*(ruling.position for ruling in columns), *ends])
-        ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
-        yield Frame(xs, ys, _cells(columns, rows, xs, ys))
+        frame = _frame(columns, rows)
+        if frame.cells or len(columns) * len(rows) > _MOST_PAIRS:
+            yield frame
+        else:
+            frames = [_frame(*lines) for lines in _connected(columns, rows)]
+            grids = [frame for frame in frames if len(frame.cells) > 1]
+            yield from (grid for grid in grids if not any(map(grid.is_beside, grids)))
+
+
+def _frame(columns: _Rulings, rows: _Rulings) -> Frame:
+    ends = (end for _, *both_ends in rows for end in both_ends)
+    xs = _distinct([*(ruling.position for ruling in columns), *ends])
+    tops = (ruling.start for ruling in columns)
+    bottoms = (ruling.end for ruling in columns)
+    ys = _distinct([min(tops), max(bottoms), *(ruling.position for ruling in rows)])
+    return Frame(xs, ys, _cells(columns, rows, xs, ys))
+
+
+def _connected(columns: _Rulings, rows: _Rulings) -> list[tuple[list[Ruling], list[Ruling]]]:
+    """Return vertical and horizontal lines in groups that touch one another: a box around a table and a chart
+    in one of its cells are apart from it.
+    """
+    groups: list[tuple[list[Ruling], list[Ruling]]] = [([column], []) for column in columns]
+    for row in rows:
+        touching = [group for group in groups if any(_touch(row, column) for column in group[0])]
+        if touching:
+            groups = [group for group in groups if group not in touching]
+            joined = [[*chain(*lines)] for lines in zip(*touching, strict=True)]
+            groups.append((joined[0], [*joined[1], row]))
+    return groups
+
+
+def _touch(row: Ruling, column: Ruling) -> bool:
+    is_at_row = column.start - _TOUCHING <= row.position <= column.end + _TOUCHING
+    is_at_column = row.start - _TOUCHING <= column.position <= row.end + _TOUCHING
+    return is_at_row and is_at_column
 
 
 def _is_beside(run: _Rulings, ruling: Ruling) -> bool:
@@ -248,7 +288,7 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
     rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
     grid = join_signs(list(rows.values()))
-    if not _is_table(grid) or _has_undivided_rows(in_slots, boxes):
+    if not _is_table(grid) or _has_undivided_rows(in_slots, boxes) or _cuts_words(places, boxes):
         return None
     pieces = [
         Line(cell.text, [*places[first]], around(boxes, places[first]))
@@ -311,6 +351,19 @@ def _has_undivided_rows(in_slots: _Places, boxes: Boxes) -> bool:
     for (row, _), places in in_slots.items():
         lines[row].append(len(_distinct(boxes[place].y for place in places)))
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
+
+
+def _cuts_words(places_by_cell: _Places, boxes: Boxes) -> bool:
+    """Return whether lines go through words, as those of coloured words in prose do."""
+    cells = {place: first for first, places in places_by_cell.items() for place in places}
+    nearby = {*cells, *(place - 1 for place in cells)} & boxes.keys()
+    cut = sum(
+        cells.get(place) != cells.get(place + 1)
+        and place + 1 in boxes
+        and boxes[place + 1].follows(boxes[place], _SAME_WORD)
+        for place in nearby
+    )
+    return cut > _MOST_CUT
 
 
 # Tables with horizontal lines only
