@@ -496,7 +496,10 @@ def test_rows_of_many_columns_are_records_and_others_a_table(tmp_path: Path) -> 
 
     assert text_of(21).startswith("|  |  |\n| --- | --- |\n| name 0 | value 0 |\n")
     assert text_of(3).startswith("| name 0 | name 1 | name 2 |\n")
-    assert len(rows_in(text_of(21))) == len(rows_in(text_of(3))) == 1
+    assert len(rows_in(text_of(3))) == len(rows_in(text_of(9))) == 1
+    first, second, *_ = fields = rows_in(text_of(21))
+    assert [first, second] == ["name 0: value 0", "name 0: value 0; name 1: value 1"]
+    assert len(fields) == 21
 
 
 def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
+from llama_pack_densex.text.tables import record_lines
 from llama_pack_densex.text.tokens import contents_of, has_words
 from llama_pack_densex.text.turns import shown_label
 
@@ -32,7 +33,7 @@ def segment(text: str, context: str = "") -> tuple[Block, ...]:
 
 def _segments_of(text: str, block: Block) -> Iterator[Block]:
     if block.kind not in ("prose", "item"):
-        yield block
+        yield from record_lines(text, block) or [block]
         return
     own = block.text_in(text)
     if not block.label:

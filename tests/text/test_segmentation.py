@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.plain import heading_text
-from llama_pack_densex.text.segments import segment, sentence_spans
+from llama_pack_densex.text.segments import segment, sentence_spans, statements
 
 pytestmark = pytest.mark.pure
 
@@ -688,3 +688,24 @@ def test_time_is_linear_in_the_length(unit: str, length: int) -> None:
 def test_a_comment_over_several_lines_of_a_paragraph_is_in_its_sentence() -> None:
     text = "It ends here <!-- once more\na remark\n--> and now."
     assert split_sentences(text) == [text]
+
+
+def test_each_field_of_a_long_record_is_a_unit_that_says_what_it_is_a_record_of() -> None:
+    names = ["Location", "Certificate", "Landing gear type", "Rated power", "耐空証明", "Remarks"]
+    values = ["Tallahassee, Florida", "Private", "Tail wheel", "", "普通", "None. " * 30]
+    lines = [f"| {name}: | {value} |" for name, value in zip(names, values, strict=True)]
+    record = "\n".join(["|  |  |", "| --- | --- |", *lines])
+    stated = statements(record)
+    assert [statement.text for statement in stated[:4]] == [
+        "Location: Tallahassee, Florida",
+        "Location: Tallahassee, Florida; Certificate: Private",
+        "Location: Tallahassee, Florida; Landing gear type: Tail wheel",
+        "Location: Tallahassee, Florida; 耐空証明: 普通",
+    ]
+    assert len(stated) == 5
+    assert [record[slice(*statement.span)] for statement in stated[1:3]] == lines[1:3]
+
+
+def test_a_short_record_is_one_unit_without_the_names_of_values_that_are_left_out() -> None:
+    record = "|  |  |\n| --- | --- |\n| Name: | Ann |\n| Phone: |  |\n| City: | Ulm |"
+    assert [statement.text for statement in statements(record)] == ["Name: Ann; City: Ulm"]
