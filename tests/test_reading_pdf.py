@@ -110,6 +110,18 @@ def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
     assert text.split("\n") == [" ".join(column)] * 2
 
 
+def test_a_narrow_column_below_a_heading_has_a_margin_of_its_own(tmp_path: Path) -> None:
+    narrow = [
+        "We promise to help all who serve the town",
+        "Council, and whoever asks for their advice",
+        "before noon on any day but Sunday, when we",
+        "Help nobody.",
+    ]
+    above = text_drawing(below(*CYCLES)) + heading_drawing(634, "Values")
+    (text,) = pages(tmp_path / "a.pdf", [above + text_drawing(below(*narrow, top=618))])
+    assert text.split("\n")[-1] == " ".join(narrow)
+
+
 def test_a_paragraph_in_narrow_letters_is_one_line(tmp_path: Path) -> None:
     column = [
         "Our firm works in cycles of six weeks at",

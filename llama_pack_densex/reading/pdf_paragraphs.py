@@ -172,7 +172,8 @@ class _Page:
         self, lines: Sequence[TextLine], pairs: Sequence[tuple[TextLine, TextLine]]
     ) -> None:
         self._lines = lines
-        blocks = runs(lines, lambda run, line: _may_be_next(run[-1], line))
+        together = {above.start for above, below in pairs if _may_be_next(above, below)}
+        blocks = runs(lines, lambda run, line: run[-1].start in together)
         self._blocks = {line.start: block for block in blocks for line in block}
         usual = median([*(line.letter_width for line in lines), _USUAL_LETTER])
         self._widest_letter = _WIDE_GAPS * min(usual, _USUAL_LETTER)
