@@ -24,8 +24,12 @@ _LINE = re.compile(
 )
 _AT_END = "".join(HYPHENS) + " \t"
 _MOST_LINES = 500  # per page; a page with more is a drawing or a table
-_LEAST_LETTERS = 31  # of a full line; a wide one counts twice
+_LEAST_LETTERS = 31  # of a full line of prose
+_FLOWING = 0.3  # share of the lines of prose that begin within a sentence
 # The following lengths are in heights of a line's characters.
+_NARROWEST = (
+    14.0  # minimum width of another full line, which may be one of a poem or a list of names
+)
 _AT_MARGIN = 3.0  # maximum distance between the ends of lines that mark the margin
 _INDENT = 0.4  # minimum indentation of a paragraph's first line
 _HANGING = 4.0  # maximum indentation of a list item's lines below its marker
@@ -203,34 +207,47 @@ class _Page:
 
     def _is_full(self, line: TextLine, room: float) -> bool:
         """Return whether something that takes a certain room had none at the end of a line."""
-        margin = self._margin(line)
-        least = line.box.left + _LEAST_LETTERS * line.letter_width * line.box.size
-        return (
-            margin is not None
-            and min(margin, line.box.right) >= least
-            and (line.box.right + room > margin)
-        )
-
-    def _margin(self, line: TextLine) -> float | None:
-        """Return the right margin of a line's column, ignoring a few lines that are too long; None if
-        the lines have no common end.
-        """
-        ends = sorted(other.box.right for other in self._lines_with_margin_of(line))
-        least = max(2, ceil(_LEAST_SHARE * len(ends)))
-        for count in range(len(ends), least - 1, -1):
-            margin = ends[count - 1]
-            if margin - ends[count - least] < _AT_MARGIN * line.box.size:
-                return margin
-        return None
+        column = self._lines_with_margin_of(line)
+        margin = _margin(line, column)
+        if margin is None:
+            return False
+        least = line.box.left + line.box.size * _least_width(line, column)
+        return min(margin, line.box.right) >= least and line.box.right + room > margin
 
     def _lines_with_margin_of(self, line: TextLine) -> list[TextLine]:
-        """Return the aligned lines of a line's block if they are enough, else the block's or the column's."""
+        """Return the aligned lines of a line's block if they are prose, else the block's or the column's."""
         block = [other for other in self._blocks[line.start] if _is_in_column(other, line)]
         aligned = [other for other in block if _is_aligned(other, line)]
         for lines in (aligned, block):
-            if len(lines) >= _LEAST_IN_BLOCK:
+            if len(lines) >= _LEAST_IN_BLOCK and _is_prose(lines):
                 return lines
         return [other for other in self._lines if _is_in_column(other, line)]
+
+
+def _is_prose(column: Sequence[TextLine]) -> bool:
+    """Return whether lines do not all begin with a capital letter, as those of a poem or a list of names."""
+    flowing = sum(not line.text[0].isupper() for line in column)
+    return flowing >= _FLOWING * len(column)
+
+
+def _least_width(line: TextLine, column: Sequence[TextLine]) -> float:
+    """Return how wide a full line of a column is at least, in heights of the line."""
+    if _is_prose(column):
+        return min(_LEAST_LETTERS * line.letter_width, _NARROWEST)
+    return _NARROWEST
+
+
+def _margin(line: TextLine, column: Sequence[TextLine]) -> float | None:
+    """Return the right margin of a line's column, ignoring a few lines that are too long; None if the lines
+    have no common end.
+    """
+    ends = sorted(other.box.right for other in column)
+    least = max(2, ceil(_LEAST_SHARE * len(ends)))
+    for count in range(len(ends), least - 1, -1):
+        margin = ends[count - 1]
+        if margin - ends[count - least] < _AT_MARGIN * line.box.size:
+            return margin
+    return None
 
 
 def step(above: TextLine, below: TextLine) -> float:

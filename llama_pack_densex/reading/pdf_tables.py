@@ -170,11 +170,13 @@ class Frame(NamedTuple):
         xs: The edges of columns, from the left.
         ys: The edges of rows, from the top.
         cells: Maps each slot to the first slot of its cell, which may span several.
+        is_part: Whether there are lines around it, or in its cells, that do not touch its own.
     """
 
     xs: _Positions
     ys: _Positions
     cells: _Cells
+    is_part: bool = False
 
     def is_beside(self, other: Frame) -> bool:
         """Return whether it has a row beside one of another frame."""
@@ -197,7 +199,7 @@ def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
             yield frame
         else:
             frames = [_frame(*lines) for lines in _connected(columns, rows)]
-            grids = [frame for frame in frames if len(frame.cells) > 1]
+            grids = [frame._replace(is_part=True) for frame in frames if len(frame.cells) > 1]
             yield from (grid for grid in grids if not any(map(grid.is_beside, grids)))
 
 
@@ -288,7 +290,9 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
     rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
     grid = join_signs(list(rows.values()))
-    if not _is_table(grid) or _has_undivided_rows(in_slots, boxes) or _cuts_words(places, boxes):
+    if not _is_table(grid) or _has_undivided_rows(in_slots, boxes):
+        return None
+    if frame.is_part and _cuts_words(places, boxes):
         return None
     pieces = [
         Line(cell.text, [*places[first]], around(boxes, places[first]))
