@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain, dropwhile, pairwise, product
+from itertools import chain, dropwhile, filterfalse, pairwise, product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from llama_pack_densex.reading.tables import (
     Grid,
     Row,
     cells_of,
+    is_one_cell,
     join_signs,
     read_header,
     rows_with_text,
@@ -80,9 +81,10 @@ class PdfTable(NamedTuple):
         has_same_columns = not self.has_names and _are_alike(self.columns, upper.columns)
         if self.edges != upper.edges and not has_same_columns:
             return self
-        _, depth = read_header(upper.grid)
-        names = {cell: replace(cell, is_name=True) for cell in chain(*upper.grid[:depth])}
-        header = [[names[cell] for cell in row] for row in upper.grid[:depth]]
+        below_title = [*filterfalse(is_one_cell, upper.grid)]
+        _, depth = read_header(below_title)
+        names = {cell: replace(cell, is_name=True) for cell in chain(*below_title[:depth])}
+        header = [[names[cell] for cell in row] for row in below_title[:depth]]
         return self._replace(grid=header + self.grid)
 
 
@@ -181,13 +183,26 @@ def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
-        rows = [
+        within = [
             ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING
         ]
+        rows = _without_underlines(within, columns)
         ends = (end for _, *both_ends in rows for end in both_ends)
         xs = _distinct([*(ruling.position for ruling in columns), *ends])
         ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
         yield Frame(xs, ys, _cells(columns, rows, xs, ys))
+
+
+def _without_underlines(rows: _Rulings, columns: _Rulings) -> list[Ruling]:
+    """Return horizontal lines without those that underline words: their ends meet no other line."""
+    ends = [ruling.position for ruling in columns]
+    ends += chain(*(both_ends for _, *both_ends in rows))
+
+    def meets_other(ruling: Ruling) -> bool:
+        _, *both_ends = ruling
+        return any(sum(abs(end - other) <= _TOUCHING for other in ends) > 1 for end in both_ends)
+
+    return [ruling for ruling in rows if meets_other(ruling)]
 
 
 def _is_beside(run: _Rulings, ruling: Ruling) -> bool:
