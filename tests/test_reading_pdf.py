@@ -792,3 +792,15 @@ def test_a_heading_below_a_running_head_in_its_font_is_one(tmp_path: Path) -> No
     ]
     found = headings(tmp_path / "a.pdf", *drawings)
     assert found == ["# Rules of the house Meals", "# Guests", "# Staff", "# Quiet"]
+
+
+@pytest.mark.parametrize(("size", "heading"), [(14, "# Pilot"), (12, "Pilot")])
+def test_the_title_of_a_form_is_its_heading_if_it_is_larger(
+    tmp_path: Path, size: int, heading: str
+) -> None:
+    rows = [["", ""], ["Age:", "85"], ["Seat:", "Left"]]
+    form = table_drawing(rows, [60, 200, 400], 640, style="ruled")
+    drawing = text_drawing(below(*CYCLES)) + heading_drawing(628, "Pilot", size) + form
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    values = "| Age: | 85 |\n| Seat: | Left |"
+    assert text.split("\n\n") == [" ".join(CYCLES), heading, f"|  |  |\n| --- | --- |\n{values}"]

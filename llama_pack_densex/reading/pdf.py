@@ -33,6 +33,7 @@ from llama_pack_densex.reading.pdf_headings import (
     Font,
     Sections,
     as_heading,
+    body_font,
     count_fonts,
     find_headings,
     font_of,
@@ -63,6 +64,7 @@ from llama_pack_densex.reading.pdf_tables import (
     may_have_columns,
 )
 from llama_pack_densex.reading.tables import runs, to_markdown
+from llama_pack_densex.text.plain import PAGE_OF
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -200,11 +202,18 @@ def _in_order(
 
 def _join_lines(layout: _Layout, page: Any, text_page: Any) -> None:
     """Find the joints, marks and fonts of the lines of a page."""
+    if not layout.lines:
+        return
     in_tables = {place for table in layout.tables for place in table.places}
     outside = [pieces for pieces in layout.lines if pieces[0].start not in in_tables]
     lines = [*map(whole_line, outside)]
-    fonts = {line.start: font_of(layout.text, line, partial(_font_at, text_page)) for line in lines}
-    headings = mark_headings(layout.text, lines, layout.box_at, fonts)
+    all_lines = [*map(whole_line, layout.lines)]
+    fonts = {
+        line.start: font_of(layout.text, line, partial(_font_at, text_page)) for line in all_lines
+    }
+    # a page may have little text but the headings of its tables
+    body = min(body_font(count_fonts(part, fonts)) for part in (lines, all_lines) if part)
+    headings = mark_headings(layout.text, lines, layout.box_at, fonts, body)
     headings |= _tagged_lines(lines, page, text_page)
 
     def are_apart(above: TextLine, below: TextLine) -> bool:
@@ -583,10 +592,13 @@ def _read_tags(
 
 # Running headers and footers
 
-_RUNNING = 2  # the most lines of a running header or footer
+_RUNNING = 2  # the most lines of a running header or footer beside a table
+_MOST_RUNNING = 4  # the most lines of one
 _NEAR = 4  # pages before and after that are compared
 _LEAST_SAME = 3  # of these pages have to have the same line
 _DIGITS = re.compile(r"\d{1,5}")
+_PAGE_OF = re.compile(rf"(?i)(?<!\w)(?:{PAGE_OF})(?!\w)")
+_BETWEEN = " \t\r|·•-–—"
 # "Question 2", but not "Page 2" or "Handbook 2 / 10".
 _LABEL = re.compile(
     r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))"
@@ -597,17 +609,31 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     """Remove headers and footers, which recur on nearby pages; those with letters stay on the first page.
 
     Titles that are numbered like pages ("Question 2") stay, unless their text is a line by itself somewhere,
-    as a document's title is. If the removed line began a heading, the next one does.
+    as a document's title is. If the removed line began a heading, the next one does. What stands beside
+    "Page 2 of 4" stays once if no other line has it, as the number of a report.
     """
     pages = [text.strip().split("\n") for text in texts]
+    elsewhere = {without_marks(line) for line in chain(*pages) if not _PAGE_OF.search(line)}
     titles = {without_marks(line).strip().casefold() for line in chain(*pages)}
-    for edge in (0, -1) * _RUNNING:
+    for edge in (0, -1) * _MOST_RUNNING:
         lines = [without_marks(page[edge]).strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
             if _is_running(lines, number, titles):
                 removed = page.pop(edge)
                 page[:1] = map(partial(with_mark_of, removed), page[:1])
+                beside = _beside_page_number(removed)
+                if beside and not any(beside in line for line in elsewhere):
+                    elsewhere.add(beside)
+                    page.insert(edge % (len(page) + 1), beside)
     return ["\n".join(page) for page in pages]
+
+
+def _beside_page_number(line: str) -> str:
+    """Return what else a line has than "Page 2 of 4"; empty if it has no such number."""
+    number = _PAGE_OF.search(line)
+    if number is None:
+        return ""
+    return without_marks(line.replace(number[0], "")).strip(_BETWEEN)
 
 
 def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
@@ -617,10 +643,11 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     first = max(number - _NEAR, 0)
     near = enumerate(lines[first : number + _NEAR + 1], first - number)
     same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
-    if len(same) < _LEAST_SAME:
+    has_page_number = _PAGE_OF.search(line) is not None
+    if len(same) < (1 if has_page_number else _LEAST_SAME):
         return False
     is_first = same[0] > 0
-    if is_first and re.search(r"[^\W\d]", line):
+    if is_first and not has_page_number and re.search(r"[^\W\d]", line):
         return False
     label = _LABEL.match(line)
     if not label or label[1].casefold() in titles:
@@ -629,7 +656,15 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:
-    """Return whether another line, `pages` later, is the same except for numbers that count pages."""
+    """Return whether another line, `pages` later, is the same except for numbers that count pages.
+
+    Of "Page 2 of 4" and what stands beside it, only the former is compared.
+    """
+    number = _PAGE_OF.search(line)
+    other_number = _PAGE_OF.search(other)
+    if number and other_number:
+        line = number[0]
+        other = other_number[0]
     if _DIGITS.sub("0", line) != _DIGITS.sub("0", other):
         return False
     numbers = map(int, _DIGITS.findall(line))

@@ -146,6 +146,7 @@ _TOUCHING = 3.0  # points between lines that are meant to touch
 _MOST_RULINGS = 2_000  # per page; a page with more is a drawing
 _LONGEST_CELL = 600  # characters
 _ONLY_SIGNS = re.compile(r"[$€£¥￥()（）%％ ]+")
+_LARGER = 1.05  # times the size of the characters of a table, those of its title
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
@@ -259,6 +260,7 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
         if slot in frame.cells:
             in_slots[slot].add(place)
     first_slots = _with_signs_apart(frame.cells, in_slots, text)
+    first_slots = _without_title(first_slots, in_slots, boxes)
     places = _places_by_cell(first_slots, in_slots)
     cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
     rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
@@ -277,8 +279,24 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
 def _places_by_cell(first_slots: _Cells, in_slots: _Places) -> _Places:
     places: _Places = defaultdict(set)
     for slot, within in in_slots.items():
-        places[first_slots[slot]] |= within
+        if slot in first_slots:
+            places[first_slots[slot]] |= within
     return places
+
+
+def _without_title(first_slots: _Cells, in_slots: _Places, boxes: Boxes) -> _Cells:
+    """Leave out the first row if it is one cell with a line of larger characters: a heading of the table."""
+    places = _places_by_cell(first_slots, in_slots)
+    title = min(places, default=(0.0, 0.0))
+    top = title[0]
+    rest = {slot: first for slot, first in first_slots.items() if slot[0] != top}
+    in_row = {first for slot, first in first_slots.items() if slot[0] == top}
+    sizes = [boxes[place].size for place in places.pop(title, ())]
+    others = [boxes[place].size for place in chain(*places.values())]
+    is_alone = in_row == {title} and title not in rest.values()
+    if not is_alone or not others or min(sizes) <= _LARGER * max(others):
+        return first_slots
+    return rest if len(_distinct(boxes[place].y for place in in_slots[title])) == 1 else first_slots
 
 
 def _with_signs_apart(first_slots: _Cells, in_slots: _Places, text: str) -> _Cells:
