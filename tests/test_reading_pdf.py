@@ -804,3 +804,42 @@ def test_the_title_of_a_form_is_its_heading_if_it_is_larger(
     (text,) = pages(tmp_path / "a.pdf", [drawing])
     values = "| Age: | 85 |\n| Seat: | Left |"
     assert text.split("\n\n") == [" ".join(CYCLES), heading, f"|  |  |\n| --- | --- |\n{values}"]
+
+
+AIRCRAFT = [
+    ["Place:", "Tallahassee, FL", "Number:", "NYC08CA055"],
+    ["Event:", "", "Injuries:", "1 Minor"],
+    ["Under:", "Part 91: General", "", ""],
+]
+JOURNEY = [
+    ["場所：", "那覇市", "番号：", "四五六"],
+    ["理由：", "", "負傷者：", "なし"],
+    ["規則：", "第九十一部", "", ""],
+]
+
+
+@pytest.mark.parametrize("rows", [AIRCRAFT, JOURNEY])
+def test_names_and_values_in_columns_without_lines_are_a_form(
+    tmp_path: Path, rows: list[list[str]]
+) -> None:
+    (text,) = pages(tmp_path / "a.pdf", [table_drawing(rows, [60, 160, 320, 420, 520])])
+    pairs = [pair for row in rows for pair in (row[:2], row[2:]) if any(pair)]
+    assert text.split("\n")[2:] == [f"| {name} | {value} |" for name, value in pairs]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            "Occurrence #2: ON GROUND/WATER ENCOUNTER WITH TERRAIN/WATER",
+            "Phase of Operation: LANDING - ROLL",
+        ],
+        [
+            "発生したこと：飛行中における悪天候との遭遇",
+            "運航の段階：滑走路における離陸滑走の開始前",
+        ],
+    ],
+)
+def test_names_with_values_are_a_line_each(tmp_path: Path, lines: list[str]) -> None:
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
+    assert text.split("\n") == lines

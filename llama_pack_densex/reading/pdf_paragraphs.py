@@ -24,6 +24,8 @@ _LINE = re.compile(
 )
 _AT_END = "".join(HYPHENS) + " \t"
 _MOST_LINES = 500  # per page; a page with more is a drawing or a table
+NAMED = re.compile(r"^[^\W\d_a-z][^:：.。]{0,30}[:：]\s?\S")
+"""A name with its value; a line of these does not go on in another one."""
 # The following lengths are in heights of a line's characters.
 _NARROWEST = 14.0  # minimum width of a full line
 _AT_MARGIN = 3.0  # maximum distance between the ends of lines that mark the margin
@@ -264,7 +266,8 @@ def _begins_anew(above: TextLine, below: TextLine) -> bool:
     """Return whether a line begins something new: an item, a row, a quotation, an entry of contents."""
     if _begins_item(above, below) or _MARKUP_OR_SECTION.match(below.text):
         return True
-    if any(sign.search(above.text) and sign.search(below.text) for sign in (_NUMBERED, _CONTENTS)):
+    signs = (_NUMBERED, NAMED, _CONTENTS)
+    if any(sign.search(above.text) and sign.search(below.text) for sign in signs):
         return True
     return any(RULE.fullmatch(line.text) for line in (above, below))
 

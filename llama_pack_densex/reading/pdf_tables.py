@@ -108,6 +108,7 @@ def find_tables(
     outside = _without(ruled, boxes)
     tables = [_with_names_above(table, text, boxes, outside) for table in ruled]
     tables += _tables_between(rules, text, _without(tables, boxes))
+    tables += _aligned_forms(text, _without(tables, boxes))
     for table in _aligned_tables(text, _without(tables, boxes)):
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
@@ -508,10 +509,14 @@ _NOT_A_SIGN = re.compile(r"[\w–—―−-]")
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
 _FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 
+_NAMES_IN_LINES = re.compile(r"(?m)(?:^[^:：\n]{1,40}[:：][^\S\n].*[:：](?:\s.*)?\n(?:.*\n)?){2}")
+
 
 def may_have_columns(text: str) -> bool:
-    """Return whether a page has nearby lines that end in figures, as a table without ruling lines has."""
-    return _FIGURES_IN_LINES.search(text) is not None
+    """Return whether a page has nearby lines that end in figures, or have two names, as tables without
+    ruling lines have.
+    """
+    return any(pattern.search(text) for pattern in (_FIGURES_IN_LINES, _NAMES_IN_LINES))
 
 
 _Line = list[Line]
@@ -536,6 +541,57 @@ def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
             places = _places_in(chain(*table))
             lefts = [left for left, _ in columns]
             yield PdfTable(_grid(table, columns), places, lefts, columns)
+
+
+def _aligned_forms(text: str, boxes: Boxes) -> Iterator[PdfTable]:
+    """Yield forms without lines: names with a colon in several columns, apart from their values."""
+    lines = rows_of(_pieces(text, boxes, _COLUMN_GAP))
+    for stretch in runs(lines, _goes_on_form):
+        names = [[piece for piece in line if _is_name(piece)] for line in stretch]
+        starts = _distinct(name.box.left for name in chain(*names))
+        beside = [line for line in names if len(line) > 1]
+        if (
+            len(beside) > 1
+            and len(stretch) >= _LEAST_ROWS
+            and len(starts) == len(max(names, key=len))
+        ):
+            rows = runs(stretch, lambda row, line: not _is_name(line[0]))
+            grid = [_form_row(chain(*row), starts) for row in rows]
+            yield PdfTable(grid, _places_in(chain(*stretch)), starts, _columns_of(stretch))
+
+
+def _goes_on_form(run: Sequence[_Line], line: _Line) -> bool:
+    """Return whether a line has names below those of a form, or goes on with the values above it."""
+    first = run[0]
+    if not _has_pairs(first) or not _is_near([run[-1], line], 0, 1):
+        return False
+    if _is_name(line[0]):
+        return _has_pairs(line) and _are_aligned(first[0], line[0])
+    values = [piece for piece in run[-1] if not _is_name(piece)]
+    return all(any(_are_aligned(value, piece) for value in values) for piece in line)
+
+
+def _has_pairs(line: _Line) -> bool:
+    """Return whether a line begins with a name, and has one before each value."""
+    are_names = [*map(_is_name, line)]
+    return are_names[0] and all(map(any, pairwise(are_names)))
+
+
+def _is_name(piece: Line) -> bool:
+    return piece.text.endswith((":", "："))
+
+
+def _are_aligned(upper: Line, lower: Line) -> bool:
+    return abs(upper.box.left - lower.box.left) <= _TOUCHING
+
+
+def _form_row(pieces: Iterable[Line], starts: _Positions) -> Row:
+    """Return a row of names, which begin at given places, each with the value behind it."""
+    texts = [""] * (2 * len(starts))
+    for piece in pieces:
+        column = 2 * bisect(starts, piece.box.left + _TOUCHING) - 1 - _is_name(piece)
+        texts[column] = f"{texts[column]}\n{piece.text}"
+    return [Cell(on_one_line(text)) for text in texts]
 
 
 def _stretches(lines: Sequence[_Line]) -> Iterator[list[int]]:
