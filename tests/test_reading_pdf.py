@@ -843,3 +843,11 @@ def test_names_and_values_in_columns_without_lines_are_a_form(
 def test_names_with_values_are_a_line_each(tmp_path: Path, lines: list[str]) -> None:
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
     assert text.split("\n") == lines
+
+
+def test_the_edges_of_highlighted_words_are_no_cells(tmp_path: Path) -> None:
+    lines = below(*CYCLES[:2])
+    edges = "".join(f"60 {y} m 580 {y} l S " for y in (710, 697, 683))
+    edges += "".join(f"{x} 710 m {x} 683 l S " for x in (60, 150, 580))
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines) + edges])
+    assert text.startswith(CYCLES[0])

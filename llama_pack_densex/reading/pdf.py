@@ -593,7 +593,7 @@ def _read_tags(
 # Running headers and footers
 
 _RUNNING = 2  # the most lines of a running header or footer beside a table
-_MOST_RUNNING = 4  # the most lines of one
+_MOST_RUNNING = 6  # the most lines of one
 _NEAR = 4  # pages before and after that are compared
 _LEAST_SAME = 3  # of these pages have to have the same line
 _DIGITS = re.compile(r"\d{1,5}")

@@ -148,6 +148,7 @@ _MOST_RULINGS = 2_000  # per page; a page with more is a drawing
 _LONGEST_CELL = 600  # characters
 _ONLY_SIGNS = re.compile(r"[$€£¥￥()（）%％ ]+")
 _LARGER = 1.05  # times the size of the characters of a table, those of its title
+_WITHIN_WORD = 0.1  # times the size of characters
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
@@ -268,6 +269,8 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     grid = join_signs(list(rows.values()))
     if not _is_table(grid) or _has_undivided_rows(in_slots, boxes):
         return None
+    if _cuts_words(text, boxes, places.values()):
+        return None
     pieces = [
         Line(cell.text, [*places[first]], around(boxes, places[first]))
         for first, cell in cells.items()
@@ -337,6 +340,18 @@ def _is_table(grid: Grid) -> bool:
     texts = [cell.text for cell in {*chain(*grid)}]
     is_filled = sum(map(bool, texts)) >= _LEAST_FILLED * len(texts)
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
+
+
+def _cuts_words(text: str, boxes: Boxes, cells: Iterable[Collection[int]]) -> bool:
+    """Return whether an edge of a cell is within a word, as that of a highlighted text may be."""
+    return any(
+        place + 1 in boxes
+        and place + 1 not in places
+        and text[place : place + 2].isalpha()
+        and boxes[place + 1].follows(boxes[place], _WITHIN_WORD)
+        for places in cells
+        for place in places
+    )
 
 
 def _has_undivided_rows(in_slots: _Places, boxes: Boxes) -> bool:
