@@ -844,3 +844,74 @@ def test_a_heading_below_a_running_head_in_its_font_is_one(tmp_path: Path) -> No
     ]
     found = headings(tmp_path / "a.pdf", *drawings)
     assert found == ["# Rules of the house Meals", "# Guests", "# Staff", "# Quiet"]
+
+
+@pytest.mark.parametrize(("size", "heading"), [(14, "# Pilot"), (12, "Pilot")])
+def test_the_title_of_a_form_is_its_heading_if_it_is_larger(
+    tmp_path: Path, size: int, heading: str
+) -> None:
+    rows = [["", ""], ["Age:", "85"], ["Seat:", "Left"]]
+    form = table_drawing(rows, [60, 200, 400], 640, style="ruled")
+    drawing = text_drawing(below(*CYCLES)) + heading_drawing(628, "Pilot", size) + form
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    values = "| Age: | 85 |\n| Seat: | Left |"
+    assert text.split("\n\n") == [" ".join(CYCLES), heading, f"|  |  |\n| --- | --- |\n{values}"]
+
+
+AIRCRAFT = [
+    ["Place:", "Tallahassee, FL", "Number:", "NYC08CA055"],
+    ["Event:", "", "Injuries:", "1 Minor"],
+    ["Under:", "Part 91: General", "", ""],
+]
+JOURNEY = [
+    ["場所：", "那覇市", "番号：", "四五六"],
+    ["理由：", "", "負傷者：", "なし"],
+    ["規則：", "第九十一部", "", ""],
+]
+
+
+@pytest.mark.parametrize("rows", [AIRCRAFT, JOURNEY])
+def test_names_and_values_in_columns_without_lines_are_a_form(
+    tmp_path: Path, rows: list[list[str]]
+) -> None:
+    (text,) = pages(tmp_path / "a.pdf", [table_drawing(rows, [60, 160, 320, 420, 520])])
+    pairs = [pair for row in rows for pair in (row[:2], row[2:]) if any(pair)]
+    assert text.split("\n")[2:] == [f"| {name} | {value} |" for name, value in pairs]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            "Occurrence #2: ON GROUND/WATER ENCOUNTER WITH TERRAIN/WATER",
+            "Phase of Operation: LANDING - ROLL",
+        ],
+        [
+            "発生したこと：飛行中における悪天候との遭遇",
+            "運航の段階：滑走路における離陸滑走の開始前",
+        ],
+    ],
+)
+def test_names_with_values_are_a_line_each(tmp_path: Path, lines: list[str]) -> None:
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
+    assert text.split("\n") == lines
+
+
+def test_the_edges_of_highlighted_words_are_no_cells(tmp_path: Path) -> None:
+    lines = below(*CYCLES[:2])
+    edges = "".join(f"60 {y} m 580 {y} l S " for y in (710, 697, 683))
+    edges += "".join(f"{x} 710 m {x} 683 l S " for x in (60, 150, 580))
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines) + edges])
+    assert text.startswith(CYCLES[0])
+
+
+def test_a_line_below_the_titles_of_some_statements_is_no_running_header(tmp_path: Path) -> None:
+    drawings = []
+    for number in range(12):
+        lines = ["Harbour Ltd.", f"Report of 2024 {number}", f"Statement {'ABCDEFGHIJKL'[number]}"]
+        if 4 <= number < 9:
+            lines.append("(In millions)")
+        lines.append(f"The {'first second third fourth fifth sixth'.split()[number % 6]} text.")
+        drawings.append(text_drawing(below(*lines)))
+    texts = pages(tmp_path / "a.pdf", drawings)
+    assert sum("(In millions)" in text for text in texts) == 5

@@ -11,7 +11,7 @@ from contextlib import closing
 from ctypes import c_double, c_float, create_string_buffer
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from math import hypot, pi
 from pathlib import Path
 from statistics import median
@@ -33,6 +33,7 @@ from llama_pack_densex.reading.pdf_headings import (
     Font,
     Sections,
     as_heading,
+    body_font,
     count_fonts,
     find_headings,
     font_of,
@@ -63,6 +64,7 @@ from llama_pack_densex.reading.pdf_tables import (
     may_have_columns,
 )
 from llama_pack_densex.reading.tables import runs, to_markdown
+from llama_pack_densex.text.plain import PAGE_OF
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -201,11 +203,18 @@ def _in_order(
 
 def _join_lines(layout: _Layout, page: Any, text_page: Any) -> None:
     """Find the joints, marks and fonts of the lines of a page."""
+    if not layout.lines:
+        return
     in_tables = {place for table in layout.tables for place in table.places}
     outside = [pieces for pieces in layout.lines if pieces[0].start not in in_tables]
     lines = [*map(whole_line, outside)]
-    fonts = {line.start: font_of(layout.text, line, partial(_font_at, text_page)) for line in lines}
-    headings = mark_headings(layout.text, lines, layout.box_at, fonts)
+    all_lines = [*map(whole_line, layout.lines)]
+    fonts = {
+        line.start: font_of(layout.text, line, partial(_font_at, text_page)) for line in all_lines
+    }
+    # a page may have little text but the headings of its tables
+    body = min(body_font(count_fonts(part, fonts)) for part in (lines, all_lines) if part)
+    headings = mark_headings(layout.text, lines, layout.box_at, fonts, body)
     headings |= _tagged_lines(lines, page, text_page)
 
     def are_apart(above: TextLine, below: TextLine) -> bool:
@@ -606,10 +615,16 @@ def _read_tags(
 
 # Running headers and footers
 
-_RUNNING = 2  # the most lines of a running header or footer
+_RUNNING = 2  # the usual number of lines of a running header or footer
+_MOST_RUNNING = 6  # the most lines of one
 _NEAR = 4  # pages before and after that are compared
 _LEAST_SAME = 3  # of these pages have to have the same line
+# The most of these pages without a further line of a header; several statements in a row may have "(Unaudited)"
+# below their titles.
+_MOST_OTHERS = 2
 _DIGITS = re.compile(r"\d{1,5}")
+_PAGE_OF = re.compile(rf"(?i)(?<!\w)(?:{PAGE_OF})(?!\w)")
+_BETWEEN = " \t\r|·•-–—"
 # "Question 2", but not "Page 2" or "Handbook 2 / 10".
 _LABEL = re.compile(
     r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))"
@@ -620,30 +635,56 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     """Remove headers and footers, which recur on nearby pages; those with letters stay on the first page.
 
     Titles that are numbered like pages ("Question 2") stay, unless their text is a line by itself somewhere,
-    as a document's title is. If the removed line began a heading, the next one does.
+    as a document's title is. If the removed line began a heading, the next one does. What stands beside
+    "Page 2 of 4" stays once if no other line has it, as the number of a report.
     """
     pages = [text.strip().split("\n") for text in texts]
     titles = {without_marks(line).strip().casefold() for line in chain(*pages)}
-    for edge in (0, -1) * _RUNNING:
+    elsewhere = {without_marks(line) for line in chain(*pages) if not _PAGE_OF.search(line)}
+    for depth, edge in product(range(_MOST_RUNNING), (0, -1)):
         lines = [without_marks(page[edge]).strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
-            if _is_running(lines, number, titles):
+            if _is_running(lines, number, titles, depth):
                 removed = page.pop(edge)
                 page[:1] = map(partial(with_mark_of, removed), page[:1])
+                beside = _beside_page_number(removed)
+                if beside and not any(beside in line for line in elsewhere):
+                    elsewhere.add(beside)
+                    page.insert(edge % (len(page) + 1), beside)
     return ["\n".join(page) for page in pages]
 
 
-def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
+def _beside_page_number(line: str) -> str:
+    """Return what else a line has than "Page 2 of 4"; empty if it has no such number."""
+    number = _PAGE_OF.search(line)
+    if number is None:
+        return ""
+    return without_marks(line.replace(number[0], "")).strip(_BETWEEN)
+
+
+def _is_running(lines: Sequence[str], number: int, titles: set[str], depth: int) -> bool:
+    """Return whether a line of a page is in its header or footer.
+
+    Args:
+        lines: The first or last lines of all pages, without those that are running already.
+        number: The number of the page.
+        titles: The lines of all pages.
+        depth: How many running lines the header or footer may have already.
+    """
     line = lines[number]
     if not line or line.startswith("|"):
         return False
     first = max(number - _NEAR, 0)
-    near = enumerate(lines[first : number + _NEAR + 1], first - number)
-    same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
-    if len(same) < _LEAST_SAME:
+    near = lines[first : number + _NEAR + 1]
+    distances = range(first - number, first - number + len(near))
+    same = [
+        pages
+        for pages, other in zip(distances, near, strict=True)
+        if pages and _recurs(line, other, pages)
+    ]
+    if len(same) < _least_same(line, len(near) - 1, depth):
         return False
-    is_first = same[0] > 0
-    if is_first and re.search(r"[^\W\d]", line):
+    if same[0] > 0 and _stays_once(line):
         return False
     label = _LABEL.match(line)
     if not label or label[1].casefold() in titles:
@@ -651,8 +692,30 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     return lines[number + same[0]].startswith(label[0])
 
 
+def _least_same(line: str, near: int, depth: int) -> int:
+    """Return how many of the near pages have to have the same line."""
+    if _PAGE_OF.search(line):
+        return 1
+    if depth < _RUNNING:
+        return _LEAST_SAME
+    return max(_LEAST_SAME, near - _MOST_OTHERS)
+
+
+def _stays_once(line: str) -> bool:
+    """Return whether the first page with a running line keeps it: it says more than the page's number."""
+    return not _PAGE_OF.search(line) and re.search(r"[^\W\d]", line) is not None
+
+
 def _recurs(line: str, other: str, pages: int) -> bool:
-    """Return whether another line, `pages` later, is the same except for numbers that count pages."""
+    """Return whether another line, `pages` later, is the same except for numbers that count pages.
+
+    Of "Page 2 of 4" and what stands beside it, only the former is compared.
+    """
+    number = _PAGE_OF.search(line)
+    other_number = _PAGE_OF.search(other)
+    if number and other_number:
+        line = number[0]
+        other = other_number[0]
     if _DIGITS.sub("0", line) != _DIGITS.sub("0", other):
         return False
     numbers = map(int, _DIGITS.findall(line))

@@ -14,7 +14,7 @@ from textwrap import dedent
 
 from llama_pack_densex.reading.pdf_headings import Font, body_font, count_fonts, without_marks
 from llama_pack_densex.reading.pdf_lines import HYPHENS
-from llama_pack_densex.reading.pdf_paragraphs import TextLine, joint
+from llama_pack_densex.reading.pdf_paragraphs import NAMED, TextLine, joint
 from llama_pack_densex.text.plain import LIST_MARKER, line_width
 from llama_pack_densex.text.sentences import STOPS, WIDE, split_sentences
 
@@ -141,6 +141,8 @@ def _continues(above: str, below: str) -> bool:
     if _is_note(above) != _is_note(below) or without_marks(text[:1]) in ("", "|", "#"):
         return False
     if LIST_MARKER.match(text) or _CAPTION.match(text) or _is_label(text):
+        return False
+    if NAMED.match(above.removeprefix(NOTE)) and NAMED.match(text):
         return False
     if WIDE.match(above[-1]):
         return WIDE.match(text) is not None

@@ -120,6 +120,7 @@ def mark_headings(
     lines: Sequence[TextLine],
     box_at: Callable[[int], Box],
     fonts: Mapping[int, Font],
+    body: Font,
 ) -> dict[int, str]:
     """Return the marks of the lines of a page that may be headings by their font, by where they start.
 
@@ -128,11 +129,9 @@ def mark_headings(
         lines: Its lines.
         box_at: Returns the box of the character at a place.
         fonts: The fonts of the lines, by where they start.
+        body: The font of most of the page, with its tables.
     """
     marks: dict[int, str] = {}
-    if not lines:
-        return marks
-    body = body_font(count_fonts(lines, fonts))
     page = _Page(text, lines, box_at, fonts)
     for group in runs(lines, page.goes_on):
         font = fonts[group[0].start]

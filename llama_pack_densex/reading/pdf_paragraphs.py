@@ -26,10 +26,10 @@ _AT_END = "".join(HYPHENS) + " \t"
 _MOST_LINES = 500  # per page; a page with more is a drawing or a table
 _LEAST_LETTERS = 31  # of a full line of prose
 _FLOWING = 0.3  # share of the lines of prose that begin within a sentence
+NAMED = re.compile(r"^[^\W\d_a-z][^:：.。]{0,30}[:：]\s?\S")
+"""A name with its value; a line of these does not go on in another one."""
 # The following lengths are in heights of a line's characters.
-_NARROWEST = (
-    14.0  # minimum width of another full line, which may be one of a poem or a list of names
-)
+_NARROWEST = 14.0  # minimum width of a full line of something else, or in wide letters
 _AT_MARGIN = 3.0  # maximum distance between the ends of lines that mark the margin
 _INDENT = 0.4  # minimum indentation of a paragraph's first line
 _HANGING = 4.0  # maximum indentation of a list item's lines below its marker
@@ -282,7 +282,8 @@ def _begins_anew(above: TextLine, below: TextLine) -> bool:
     """Return whether a line begins something new: an item, a row, a quotation, an entry of contents."""
     if _begins_item(above, below) or _MARKUP_OR_SECTION.match(below.text):
         return True
-    if any(sign.search(above.text) and sign.search(below.text) for sign in (_NUMBERED, _CONTENTS)):
+    signs = (_NUMBERED, NAMED, _CONTENTS)
+    if any(sign.search(above.text) and sign.search(below.text) for sign in signs):
         return True
     return any(RULE.fullmatch(line.text) for line in (above, below))
 

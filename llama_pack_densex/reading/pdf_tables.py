@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain, dropwhile, pairwise, product
+from itertools import chain, dropwhile, filterfalse, pairwise, product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from llama_pack_densex.reading.tables import (
     Grid,
     Row,
     cells_of,
+    is_one_cell,
     join_signs,
     read_header,
     rows_with_text,
@@ -80,9 +81,10 @@ class PdfTable(NamedTuple):
         has_same_columns = not self.has_names and _are_alike(self.columns, upper.columns)
         if self.edges != upper.edges and not has_same_columns:
             return self
-        _, depth = read_header(upper.grid)
-        names = {cell: replace(cell, is_name=True) for cell in chain(*upper.grid[:depth])}
-        header = [[names[cell] for cell in row] for row in upper.grid[:depth]]
+        below_title = [*filterfalse(is_one_cell, upper.grid)]
+        _, depth = read_header(below_title)
+        names = {cell: replace(cell, is_name=True) for cell in chain(*below_title[:depth])}
+        header = [[names[cell] for cell in row] for row in below_title[:depth]]
         return self._replace(grid=header + self.grid)
 
 
@@ -106,6 +108,7 @@ def find_tables(
     outside = _without(ruled, boxes)
     tables = [_with_names_above(table, text, boxes, outside) for table in ruled]
     tables += _tables_between(rules, text, _without(tables, boxes))
+    tables += _aligned_forms(text, _without(tables, boxes))
     for table in _aligned_tables(text, _without(tables, boxes)):
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
@@ -145,8 +148,9 @@ _MOST_RULINGS = 2_000  # per page; a page with more is a drawing
 _MOST_PAIRS = 50_000  # of vertical and horizontal lines in a group; one with more is a drawing
 _LONGEST_CELL = 600  # characters
 _ONLY_SIGNS = re.compile(r"[$€£¥￥()（）%％ ]+")
-_SAME_WORD = 0.1  # times the size of characters; the widest gap between letters of a word
-_MOST_CUT = 1  # words per table; text may run over the edge of its cell
+_LARGER = 1.05  # times the size of the characters of a table, those of its title
+_WITHIN_WORD = 0.1  # times the size of characters
+_MOST_CUT = 0.1  # words per cell; text may run over the edge of its cell
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
@@ -170,13 +174,11 @@ class Frame(NamedTuple):
         xs: The edges of columns, from the left.
         ys: The edges of rows, from the top.
         cells: Maps each slot to the first slot of its cell, which may span several.
-        is_part: Whether there are lines around it, or in its cells, that do not touch its own.
     """
 
     xs: _Positions
     ys: _Positions
     cells: _Cells
-    is_part: bool = False
 
     def is_beside(self, other: Frame) -> bool:
         """Return whether it has a row beside one of another frame."""
@@ -191,15 +193,16 @@ def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
-        rows = [
+        within = [
             ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING
         ]
+        rows = _without_underlines(within, columns)
         frame = _frame(columns, rows)
         if frame.cells or len(columns) * len(rows) > _MOST_PAIRS:
             yield frame
         else:
             frames = [_frame(*lines) for lines in _connected(columns, rows)]
-            grids = [frame._replace(is_part=True) for frame in frames if len(frame.cells) > 1]
+            grids = [frame for frame in frames if len(frame.cells) > 1]
             yield from (grid for grid in grids if not any(map(grid.is_beside, grids)))
 
 
@@ -230,6 +233,18 @@ def _touch(row: Ruling, column: Ruling) -> bool:
     is_at_row = column.start - _TOUCHING <= row.position <= column.end + _TOUCHING
     is_at_column = row.start - _TOUCHING <= column.position <= row.end + _TOUCHING
     return is_at_row and is_at_column
+
+
+def _without_underlines(rows: _Rulings, columns: _Rulings) -> list[Ruling]:
+    """Return horizontal lines without those that underline words: their ends meet no other line."""
+    ends = [ruling.position for ruling in columns]
+    ends += chain(*(both_ends for _, *both_ends in rows))
+
+    def meets_other(ruling: Ruling) -> bool:
+        _, *both_ends = ruling
+        return any(sum(abs(end - other) <= _TOUCHING for other in ends) > 1 for end in both_ends)
+
+    return [ruling for ruling in rows if meets_other(ruling)]
 
 
 def _is_beside(run: _Rulings, ruling: Ruling) -> bool:
@@ -286,13 +301,14 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
         if slot in frame.cells:
             in_slots[slot].add(place)
     first_slots = _with_signs_apart(frame.cells, in_slots, text)
+    first_slots = _without_title(first_slots, in_slots, boxes)
     places = _places_by_cell(first_slots, in_slots)
     cells = {first: Cell(_text_of(text, places[first])) for first in first_slots.values()}
     rows = rows_with_text({slot: cells[first] for slot, first in first_slots.items()})
     grid = join_signs(list(rows.values()))
     if not _is_table(grid) or _has_undivided_rows(in_slots, boxes):
         return None
-    if frame.is_part and _cuts_words(places, boxes):
+    if _cuts_words(text, boxes, places.values()):
         return None
     pieces = [
         Line(cell.text, [*places[first]], around(boxes, places[first]))
@@ -306,8 +322,24 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
 def _places_by_cell(first_slots: _Cells, in_slots: _Places) -> _Places:
     places: _Places = defaultdict(set)
     for slot, within in in_slots.items():
-        places[first_slots[slot]] |= within
+        if slot in first_slots:
+            places[first_slots[slot]] |= within
     return places
+
+
+def _without_title(first_slots: _Cells, in_slots: _Places, boxes: Boxes) -> _Cells:
+    """Leave out the first row if it is one cell with a line of larger characters: a heading of the table."""
+    places = _places_by_cell(first_slots, in_slots)
+    title = min(places, default=(0.0, 0.0))
+    top = title[0]
+    rest = {slot: first for slot, first in first_slots.items() if slot[0] != top}
+    in_row = {first for slot, first in first_slots.items() if slot[0] == top}
+    sizes = [boxes[place].size for place in places.pop(title, ())]
+    others = [boxes[place].size for place in chain(*places.values())]
+    is_alone = in_row == {title} and title not in rest.values()
+    if not is_alone or not others or min(sizes) <= _LARGER * max(others):
+        return first_slots
+    return rest if len(_distinct(boxes[place].y for place in in_slots[title])) == 1 else first_slots
 
 
 def _with_signs_apart(first_slots: _Cells, in_slots: _Places, text: str) -> _Cells:
@@ -357,17 +389,17 @@ def _has_undivided_rows(in_slots: _Places, boxes: Boxes) -> bool:
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
 
-def _cuts_words(places_by_cell: _Places, boxes: Boxes) -> bool:
-    """Return whether lines go through words, as those of coloured words in prose do."""
-    cells = {place: first for first, places in places_by_cell.items() for place in places}
-    nearby = {*cells, *(place - 1 for place in cells)} & boxes.keys()
-    cut = sum(
-        cells.get(place) != cells.get(place + 1)
-        and place + 1 in boxes
-        and boxes[place + 1].follows(boxes[place], _SAME_WORD)
-        for place in nearby
-    )
-    return cut > _MOST_CUT
+def _cuts_words(text: str, boxes: Boxes, cells: Collection[Collection[int]]) -> bool:
+    """Return whether edges of cells go through words, as those of highlighted words do."""
+
+    def is_cut(places: Collection[int], place: int) -> bool:
+        if place + 1 in places or place + 1 not in boxes:
+            return False
+        is_within_word = text[place : place + 2].isalpha()
+        return is_within_word and boxes[place + 1].follows(boxes[place], _WITHIN_WORD)
+
+    ends = sum(is_cut(places, place) for places in cells for place in places)
+    return ends > _MOST_CUT * len(cells)
 
 
 # Tables with horizontal lines only
@@ -532,10 +564,14 @@ _NOT_A_SIGN = re.compile(r"[\w–—―−-]")
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
 _FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 
+_NAMES_IN_LINES = re.compile(r"(?m)(?:^[^:：\n]{1,40}[:：][^\S\n].*[:：](?:\s.*)?\n(?:.*\n)?){2}")
+
 
 def may_have_columns(text: str) -> bool:
-    """Return whether a page has nearby lines that end in figures, as a table without ruling lines has."""
-    return _FIGURES_IN_LINES.search(text) is not None
+    """Return whether a page has nearby lines that end in figures, or have two names, as tables without
+    ruling lines have.
+    """
+    return any(pattern.search(text) for pattern in (_FIGURES_IN_LINES, _NAMES_IN_LINES))
 
 
 _Line = list[Line]
@@ -560,6 +596,57 @@ def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
             places = _places_in(chain(*table))
             lefts = [left for left, _ in columns]
             yield PdfTable(_grid(table, columns), places, lefts, columns)
+
+
+def _aligned_forms(text: str, boxes: Boxes) -> Iterator[PdfTable]:
+    """Yield forms without lines: names with a colon in several columns, apart from their values."""
+    lines = rows_of(_pieces(text, boxes, _COLUMN_GAP))
+    for stretch in runs(lines, _goes_on_form):
+        names = [[piece for piece in line if _is_name(piece)] for line in stretch]
+        starts = _distinct(name.box.left for name in chain(*names))
+        beside = [line for line in names if len(line) > 1]
+        if (
+            len(beside) > 1
+            and len(stretch) >= _LEAST_ROWS
+            and len(starts) == len(max(names, key=len))
+        ):
+            rows = runs(stretch, lambda row, line: not _is_name(line[0]))
+            grid = [_form_row(chain(*row), starts) for row in rows]
+            yield PdfTable(grid, _places_in(chain(*stretch)), starts, _columns_of(stretch))
+
+
+def _goes_on_form(run: Sequence[_Line], line: _Line) -> bool:
+    """Return whether a line has names below those of a form, or goes on with the values above it."""
+    first = run[0]
+    if not _has_pairs(first) or not _is_near([run[-1], line], 0, 1):
+        return False
+    if _is_name(line[0]):
+        return _has_pairs(line) and _are_aligned(first[0], line[0])
+    values = [piece for piece in run[-1] if not _is_name(piece)]
+    return all(any(_are_aligned(value, piece) for value in values) for piece in line)
+
+
+def _has_pairs(line: _Line) -> bool:
+    """Return whether a line begins with a name, and has one before each value."""
+    are_names = [*map(_is_name, line)]
+    return are_names[0] and all(map(any, pairwise(are_names)))
+
+
+def _is_name(piece: Line) -> bool:
+    return piece.text.endswith((":", "："))
+
+
+def _are_aligned(upper: Line, lower: Line) -> bool:
+    return abs(upper.box.left - lower.box.left) <= _TOUCHING
+
+
+def _form_row(pieces: Iterable[Line], starts: _Positions) -> Row:
+    """Return a row of names, which begin at given places, each with the value behind it."""
+    texts = [""] * (2 * len(starts))
+    for piece in pieces:
+        column = 2 * bisect(starts, piece.box.left + _TOUCHING) - 1 - _is_name(piece)
+        texts[column] = f"{texts[column]}\n{piece.text}"
+    return [Cell(on_one_line(text)) for text in texts]
 
 
 def _stretches(lines: Sequence[_Line]) -> Iterator[list[int]]:

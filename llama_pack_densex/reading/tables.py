@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, filterfalse, groupby, pairwise, product, takewhile
 from typing import TypeVar
@@ -153,11 +153,11 @@ def to_markdown(grid: Grid, title: str = "") -> str:
     """
     records, grid, records_below = take_form(grid)
     blocks = [on_one_line(title), *records]
-    table = list(filterfalse(_is_one_cell, grid))
+    table = list(filterfalse(is_one_cell, grid))
     names, depth = read_header(table)
     header = table[:depth]
     headings = _headings(grid, header)
-    for is_line, rows in groupby(grid, key=lambda row: _is_one_cell(row) and row not in headings):
+    for is_line, rows in groupby(grid, key=lambda row: is_one_cell(row) and row not in headings):
         body = [row for row in rows if row not in header]
         if is_line:
             blocks += dict.fromkeys(row[0].text for row in body)
@@ -183,14 +183,15 @@ def _headings(grid: Grid, header: Grid) -> Grid:
     return [row for row, below in pairwise(grid[start:]) if _is_heading(row, below)]
 
 
-def _is_one_cell(row: Row) -> bool:
+def is_one_cell(row: Row) -> bool:
+    """Return whether a row is one cell that is merged across all columns."""
     return len(row) > 1 and len({*row}) == 1
 
 
 def _is_heading(row: Row, below: Row) -> bool:
     """Return whether a row of three or more columns is one cell, the heading of the rows below it."""
     is_short = len(row[0].text) <= LONGEST_GROUP
-    return len(row) > 2 and _is_one_cell(row) and not _is_one_cell(below) and is_short
+    return len(row) > 2 and is_one_cell(row) and not is_one_cell(below) and is_short
 
 
 def record(pairs: Iterable[tuple[str, str]]) -> str:
@@ -243,6 +244,7 @@ def _is_marked(row: Row) -> bool:
 
 _LARGEST_FORM = 40  # rows; a longer one is a table, which may be split between passages
 _LONGEST_VALUE = 80  # characters; a longer one is a record of its own
+_COLONS = (":", "：")
 _LABEL = re.compile(
     r"(?:[おご])?(?:氏名|名前|名称|フリガナ|ふりがな|申請[者日]|所属|部[署門]|役職|職種|住所|所在地|郵便番号|電話(?:番号)?|連絡先|"
     r"メール(?:アドレス)?|生年月日|年齢|性別|国籍|期[間日]|日[付時程]|場所|会場|目的|件名|用件|内容|行き?先|出張先|訪問先|担当者?|"
@@ -265,18 +267,33 @@ def take_form(grid: Grid) -> tuple[list[str], Grid, list[str]]:
     """Return the records and lines of the form at the beginning of a grid (if any), the rows below it,
     and the records with which the form goes on below these.
     """
-    form_rows = [*map(_FormRow, grid[:_LARGEST_FORM])]
+    names = _names(grid[:_LARGEST_FORM])
+    form_rows = [_FormRow(row, names) for row in grid[:_LARGEST_FORM]]
     for size in range(len(form_rows), 0, -1):
         if _is_form(form_rows[:size], is_whole=size == len(grid)):
             rows = grid[size:]
             end = len(rows) - len([*takewhile(_is_beside, reversed(rows))])
-            return [*_form_blocks(grid[:size])], rows[:end], [*_form_blocks(rows[end:])]
+            below = [*_form_blocks(rows[end:], names)]
+            return [*_form_blocks(grid[:size], names)], rows[:end], below
     return [], grid, []
 
 
-def _form_blocks(grid: Grid) -> Iterable[str]:
+def _names(grid: Grid) -> set[Cell]:
+    """Return the cells that are names: the labels, and all cells of a column if most are marked as names."""
+    rows = [row for row in grid if _has_pairs(row)]
+    names = {cell for cell in chain(*rows) if _is_label(cell)}
+    for left, column in pairwise([[None] * len(rows), *zip(*rows, strict=True)]):
+        begun = {cell for cell, before in zip(column, left, strict=True) if cell is not before}
+        texts = {cell for cell in begun if cell.text}
+        if 2 * sum(map(_is_marked_name, texts)) > len(texts):
+            names |= texts
+    return names
+
+
+def _form_blocks(grid: Grid, names: Container[Cell]) -> Iterable[str]:
     for has_pairs, rows in groupby(grid, key=_has_pairs):
-        pairs = [(name.text, value.text) for name, value in chain(*map(_pairs, rows))]
+        cells = chain(*(_pairs(row, names) for row in rows))
+        pairs = [(name.text, value.text) for name, value in cells]
         if has_pairs:
             yield from map(record, runs(pairs, _are_short))
         else:
@@ -297,9 +314,9 @@ _Pair = list[Cell]
 """A name with its value, which may be blank."""
 
 
-def _pairs(row: Row) -> list[_Pair]:
+def _pairs(row: Row, names: Container[Cell]) -> list[_Pair]:
     """Return the names in a row, each with the cell behind it unless that is another name."""
-    pairs = runs(cells_of(row), lambda pair, cell: len(pair) == 1 and not _is_label(cell))
+    pairs = runs(cells_of(row), lambda pair, cell: len(pair) == 1 and cell not in names)
     return [[*pair, Cell()][:2] for pair in pairs]
 
 
@@ -313,18 +330,20 @@ class _FormRow:
         are_labelled: For each pair, whether it is a name with its value.
     """
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, names: Container[Cell]) -> None:
         self.cells = row
-        self.pairs = _pairs(row)
+        self.pairs = _pairs(row, names)
         self.is_beside = _is_beside(row)
         self.are_labelled = [
-            self.is_beside or (value.text != "" and _is_label(name)) for name, value in self.pairs
+            self.is_beside or (value.text != "" and name in names) for name, value in self.pairs
         ]
 
 
 def _is_form(rows: Sequence[_FormRow], is_whole: bool) -> bool:
     """Return whether names are beside values, not above them; by the names, or the shape of a whole table."""
     rows = [row for row in rows if _has_pairs(row.cells)]
+    if is_whole and _is_blank(rows):
+        return True
     if not rows or not any(value.text for _, value in rows[0].pairs):
         return False
     if any(map(_are_list, rows, rows[1:])):
@@ -332,6 +351,13 @@ def _is_form(rows: Sequence[_FormRow], is_whole: bool) -> bool:
     if _has_labels(rows):
         return is_whole or all(rows[-1].are_labelled)
     return is_whole and _is_shaped_as_form(rows)
+
+
+def _is_blank(rows: Sequence[_FormRow]) -> bool:
+    """Return whether rows have names, most of them with a colon, but no values."""
+    pairs = [*chain(*(row.pairs for row in rows))]
+    with_colon = sum(name.text.endswith(_COLONS) for name, _ in pairs)
+    return 2 * with_colon > len(pairs) and not any(value.text for _, value in pairs)
 
 
 def _has_labels(rows: Sequence[_FormRow]) -> bool:
@@ -373,6 +399,8 @@ def _is_shaped_as_form(rows: Sequence[_FormRow]) -> bool:
 
 
 def _is_label(cell: Cell) -> bool:
-    if cell.is_name or cell.text.endswith((":", "：")):
-        return True
-    return _LABEL.fullmatch(cell.text) is not None
+    return _is_marked_name(cell) or _LABEL.fullmatch(cell.text) is not None
+
+
+def _is_marked_name(cell: Cell) -> bool:
+    return cell.is_name or cell.text.endswith(_COLONS)

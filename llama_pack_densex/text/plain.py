@@ -256,10 +256,14 @@ def _is_underlined_title(above: str, text: str, below: str) -> bool:
 
 RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
 """A line that separates what is above it from what is below it."""
+PAGE_OF = (
+    r"(?:page|seite|página|pagina) \d{1,4} ?(?:/|of|sur|von|de|di) ?\d{1,4}"
+    r"|\d{1,4} ?/ ?\d{1,4} ?(?:ページ|頁)"
+)
+"""A pattern of the number of a page and of all pages."""
 PAGE_MARK = re.compile(
     r"(?P<dash>[-–—]) ?\d{1,4} ?(?P=dash)"
-    r"|(?:page|seite|página|pagina) \d{1,4} ?(?:/|of|sur|von|de|di) ?\d{1,4}"
-    r"|\d{1,4} ?/ ?\d{1,4} ?(?:ページ|頁)"
+    rf"|{PAGE_OF}"
     r"|(?:.*[ \t]{2})?\[page \d{1,4}\]",
     re.IGNORECASE,
 )
