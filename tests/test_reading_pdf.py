@@ -911,7 +911,9 @@ def test_a_line_below_the_titles_of_some_statements_is_no_running_header(tmp_pat
         lines = ["Harbour Ltd.", f"Report of 2024 {number}", f"Statement {'ABCDEFGHIJKL'[number]}"]
         if 4 <= number < 9:
             lines.append("(In millions)")
-        lines.append(f"The {'first second third fourth fifth sixth'.split()[number % 6]} text.")
+        lines.append(
+            f"The {['first', 'second', 'third', 'fourth', 'fifth', 'sixth'][number % 6]} text."
+        )
         drawings.append(text_drawing(below(*lines)))
     texts = pages(tmp_path / "a.pdf", drawings)
     assert sum("(In millions)" in text for text in texts) == 5

@@ -619,8 +619,8 @@ _RUNNING = 2  # the usual number of lines of a running header or footer
 _MOST_RUNNING = 6  # the most lines of one
 _NEAR = 4  # pages before and after that are compared
 _LEAST_SAME = 3  # of these pages have to have the same line
-# The most of these pages without a further line of a header; several statements in a row may have "(Unaudited)"
-# below their titles.
+# The most of these pages without a further line of a header: below their titles, several statements in a row
+# may have "(Unaudited)".
 _MOST_OTHERS = 2
 _DIGITS = re.compile(r"\d{1,5}")
 _PAGE_OF = re.compile(rf"(?i)(?<!\w)(?:{PAGE_OF})(?!\w)")
@@ -645,13 +645,24 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
         lines = [without_marks(page[edge]).strip() if page else "" for page in pages]
         for number, page in enumerate(pages):
             if _is_running(lines, number, titles, depth):
-                removed = page.pop(edge)
-                page[:1] = map(partial(with_mark_of, removed), page[:1])
-                beside = _beside_page_number(removed)
-                if beside and not any(beside in line for line in elsewhere):
-                    elsewhere.add(beside)
-                    page.insert(edge % (len(page) + 1), beside)
+                _take_out(page, edge, elsewhere)
     return ["\n".join(page) for page in pages]
+
+
+def _take_out(page: list[str], edge: int, elsewhere: set[str]) -> None:
+    """Remove the first (0) or last (-1) line of a page, but not what only it has beside the page's number.
+
+    Args:
+        page: The lines of the page.
+        edge: Which line to remove.
+        elsewhere: The lines without page numbers; what is left is added.
+    """
+    removed = page.pop(edge)
+    page[:1] = map(partial(with_mark_of, removed), page[:1])
+    beside = _beside_page_number(removed)
+    if beside and not any(beside in line for line in elsewhere):
+        elsewhere.add(beside)
+        page.insert(edge % (len(page) + 1), beside)
 
 
 def _beside_page_number(line: str) -> str:

@@ -16,7 +16,7 @@ from itertools import chain, dropwhile, filterfalse, pairwise, product
 from operator import attrgetter
 from typing import NamedTuple
 
-from llama_pack_densex.reading.pdf_lines import Boxes, Line, around, right_of, rows_of
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, around, right_of, rows_of
 from llama_pack_densex.reading.pdf_order import are_prose
 from llama_pack_densex.reading.tables import (
     Cell,
@@ -191,19 +191,23 @@ def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
     if len(across) + len(down) > _MOST_RULINGS:
         return
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
-        top = columns[0].start
-        bottom = max(ruling.end for ruling in columns)
-        within = [
-            ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING
-        ]
-        rows = _without_underlines(within, columns)
-        frame = _frame(columns, rows)
-        if frame.cells or len(columns) * len(rows) > _MOST_PAIRS:
-            yield frame
-        else:
-            frames = [_frame(*lines) for lines in _connected(columns, rows)]
-            grids = [frame for frame in frames if len(frame.cells) > 1]
-            yield from (grid for grid in grids if not any(map(grid.is_beside, grids)))
+        top = columns[0].start - _TOUCHING
+        bottom = max(ruling.end for ruling in columns) + _TOUCHING
+        beside = [ruling for ruling in across if top <= ruling.position <= bottom]
+        yield from _frames_of(columns, _without_underlines(beside, columns))
+
+
+def _frames_of(columns: _Rulings, rows: _Rulings) -> Iterator[Frame]:
+    """Yield the frame of all lines, or if they are no grid, because a chart is in a cell, those of lines that
+    touch one another, but for frames beside one another, which are parts of rows.
+    """
+    frame = _frame(columns, rows)
+    if frame.cells:
+        yield frame
+    elif len(columns) * len(rows) <= _MOST_PAIRS:
+        frames = [_frame(*lines) for lines in _connected(columns, rows)]
+        grids = [frame for frame in frames if len(frame.cells) > 1]
+        yield from (grid for grid in grids if not any(map(grid.is_beside, grids)))
 
 
 def _frame(columns: _Rulings, rows: _Rulings) -> Frame:
@@ -216,9 +220,7 @@ def _frame(columns: _Rulings, rows: _Rulings) -> Frame:
 
 
 def _connected(columns: _Rulings, rows: _Rulings) -> list[tuple[list[Ruling], list[Ruling]]]:
-    """Return vertical and horizontal lines in groups that touch one another: a box around a table and a chart
-    in one of its cells are apart from it.
-    """
+    """Return vertical and horizontal lines in groups that touch one another."""
     groups: list[tuple[list[Ruling], list[Ruling]]] = [([column], []) for column in columns]
     for row in rows:
         touching = [group for group in groups if any(_touch(row, column) for column in group[0])]
@@ -329,17 +331,23 @@ def _places_by_cell(first_slots: _Cells, in_slots: _Places) -> _Places:
 
 def _without_title(first_slots: _Cells, in_slots: _Places, boxes: Boxes) -> _Cells:
     """Leave out the first row if it is one cell with a line of larger characters: a heading of the table."""
-    places = _places_by_cell(first_slots, in_slots)
-    title = min(places, default=(0.0, 0.0))
-    top = title[0]
-    rest = {slot: first for slot, first in first_slots.items() if slot[0] != top}
-    in_row = {first for slot, first in first_slots.items() if slot[0] == top}
-    sizes = [boxes[place].size for place in places.pop(title, ())]
-    others = [boxes[place].size for place in chain(*places.values())]
-    is_alone = in_row == {title} and title not in rest.values()
-    if not is_alone or not others or min(sizes) <= _LARGER * max(others):
+    title = min(first_slots.values(), default=(0.0, 0.0))
+    rest = {slot: first for slot, first in first_slots.items() if slot[0] != title[0]}
+    in_first_row = {first for slot, first in first_slots.items() if slot not in rest}
+    if in_first_row != {title} or title in rest.values():
         return first_slots
-    return rest if len(_distinct(boxes[place].y for place in in_slots[title])) == 1 else first_slots
+    places = _places_by_cell(first_slots, in_slots)
+    own = [boxes[place] for place in places.pop(title, ())]
+    others = [boxes[place] for place in chain(*places.values())]
+    return rest if _is_larger_line(own, others) else first_slots
+
+
+def _is_larger_line(own: Sequence[Box], others: Sequence[Box]) -> bool:
+    """Return whether characters are on one line, and all larger than others."""
+    if not others or len(_distinct(box.y for box in own)) != 1:
+        return False
+    smallest = min(box.size for box in own)
+    return smallest > _LARGER * max(box.size for box in others)
 
 
 def _with_signs_apart(first_slots: _Cells, in_slots: _Places, text: str) -> _Cells:
@@ -604,15 +612,16 @@ def _aligned_forms(text: str, boxes: Boxes) -> Iterator[PdfTable]:
     for stretch in runs(lines, _goes_on_form):
         names = [[piece for piece in line if _is_name(piece)] for line in stretch]
         starts = _distinct(name.box.left for name in chain(*names))
-        beside = [line for line in names if len(line) > 1]
-        if (
-            len(beside) > 1
-            and len(stretch) >= _LEAST_ROWS
-            and len(starts) == len(max(names, key=len))
-        ):
+        if len(stretch) >= _LEAST_ROWS and _are_columns(names, starts):
             rows = runs(stretch, lambda row, line: not _is_name(line[0]))
             grid = [_form_row(chain(*row), starts) for row in rows]
             yield PdfTable(grid, _places_in(chain(*stretch)), starts, _columns_of(stretch))
+
+
+def _are_columns(names: Sequence[_Line], starts: _Positions) -> bool:
+    """Return whether names begin at as many places as a line has names; several lines have more than one."""
+    beside = [line for line in names if len(line) > 1]
+    return len(beside) > 1 and len(starts) == max(map(len, beside))
 
 
 def _goes_on_form(run: Sequence[_Line], line: _Line) -> bool:

@@ -326,6 +326,7 @@ class _FormRow:
     Attributes:
         cells: Its places.
         pairs: Its names, each with the cell behind it unless that is another name.
+        has_value: Whether a name in it has a value.
         is_beside: Whether it is a question and its answer, or a name and a value merged to the end.
         are_labelled: For each pair, whether it is a name with its value.
     """
@@ -333,6 +334,7 @@ class _FormRow:
     def __init__(self, row: Row, names: Container[Cell]) -> None:
         self.cells = row
         self.pairs = _pairs(row, names)
+        self.has_value = any(value.text for _, value in self.pairs)
         self.is_beside = _is_beside(row)
         self.are_labelled = [
             self.is_beside or (value.text != "" and name in names) for name, value in self.pairs
@@ -344,9 +346,7 @@ def _is_form(rows: Sequence[_FormRow], is_whole: bool) -> bool:
     rows = [row for row in rows if _has_pairs(row.cells)]
     if is_whole and _is_blank(rows):
         return True
-    if not rows or not any(value.text for _, value in rows[0].pairs):
-        return False
-    if any(map(_are_list, rows, rows[1:])):
+    if not rows or not rows[0].has_value or any(map(_are_list, rows, rows[1:])):
         return False
     if _has_labels(rows):
         return is_whole or all(rows[-1].are_labelled)
@@ -357,7 +357,7 @@ def _is_blank(rows: Sequence[_FormRow]) -> bool:
     """Return whether rows have names, most of them with a colon, but no values."""
     pairs = [*chain(*(row.pairs for row in rows))]
     with_colon = sum(name.text.endswith(_COLONS) for name, _ in pairs)
-    return 2 * with_colon > len(pairs) and not any(value.text for _, value in pairs)
+    return 2 * with_colon > len(pairs) and not any(row.has_value for row in rows)
 
 
 def _has_labels(rows: Sequence[_FormRow]) -> bool:
