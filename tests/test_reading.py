@@ -1366,6 +1366,40 @@ def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(
     assert read_file(file, "a.docx")[0].text == "10^6 litres of x^2/2\n"
 
 
+def m(name: str, *parts: str, **properties: str) -> str:
+    """An element of an equation in a Word file."""
+    settings = "".join(f'<m:{key} m:val="{value}"/>' for key, value in properties.items())
+    own = f"<m:{name}Pr>{settings}</m:{name}Pr>" if properties else ""
+    return f"<m:{name}>{own}{''.join(parts)}</m:{name}>"
+
+
+def test_equations_of_a_word_file_are_written_with_brackets_roots_and_limits(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("mammoth")
+
+    def run(text: str) -> str:
+        return m("r", m("t", text))
+
+    sum_ = m("nary", m("sub", run("k=1")), m("sup", run("n")), m("e", run("k")), chr="∑")
+    root = m("rad", m("deg"), m("e", run("a+b")))
+    index = m("sSub", m("e", run("x")), m("sub", run("i")))
+    half = m("f", m("num", root), m("den", run("2")))
+    square = m("sSup", m("e", half), m("sup", run("n+1")))
+    brackets = m("d", m("e", run("x")), m("e", run("y")), begChr="[", endChr="]", sepChr=";")
+    deleted = '<w:del xmlns:w="w"><m:r><m:t>old</m:t></m:r></w:del>'
+    equations = "".join(
+        m("oMathPara", m("oMath", part)) for part in (sum_, index + deleted, square, brackets)
+    )
+    two = m("oMath", run("a=b")) + m("oMath", run("c=d"))
+    file = word_file(
+        tmp_path / "a.docx", f'<w:p xmlns:m="m">{equations}</w:p><w:p xmlns:m="m">{two}</w:p>'
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "∑_(k=1)^n kx_i(√(a+b)/2)^(n+1)[x;y]\n\na=b, c=d\n"
+    )
+
+
 def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
 
@@ -3243,6 +3277,15 @@ def test_equations_of_a_page_are_read_once_with_powers_and_fractions(tmp_path: P
         f'<p><span style="display: none;"><math>{semantics}</math></span><img src=x alt="10^6">'
     )
     assert html(tmp_path, page) == "A 1/2\n\n10^6\n\n10^6\n"
+
+
+def test_equations_of_a_page_are_written_with_brackets_and_roots(tmp_path: Path) -> None:
+    page = (
+        "<p>So <math><mi>x</mi><mo>=</mo><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow>"
+        "<msqrt><mn>2</mn><mi>c</mi></msqrt></mfrac><mo>&#x2062;</mo><msub><mi>y</mi><mn>1</mn></msub>"
+        "<mroot><mi>z</mi><mn>3</mn></mroot><msup><mi>broken</mi></msup></math>."
+    )
+    assert html(tmp_path, page) == "So x=(a+b)/√(2c)y_13√zbroken.\n"
 
 
 def test_numbers_of_lines_and_what_asks_for_consent_are_left_out_and_who_is_quoted_is_not(

@@ -18,6 +18,7 @@ from bs4.dammit import EncodingDetector
 from bs4.element import NavigableString, PreformattedString, Tag
 
 from llama_pack_densex.reading.encoding import decode_file, read_bytes
+from llama_pack_densex.reading.equations import mathml_text
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, runs, to_markdown
 from llama_pack_densex.text.links import with_tags_as_code
@@ -31,7 +32,7 @@ _DROPPED = f"""
     title, script, style, noscript, template, svg, canvas, iframe, object, nav,
     footer:not(blockquote *), #footer, div.footer, p:has(> a:is([accesskey], [rel~=next], [rel~=prev])),
     button:not(:is(h1, h2, h3, h4, h5, h6, dt, summary) *), select, textarea, dialog,
-    rt, rp, annotation, annotation-xml, .katex-mathml + *,
+    rt, rp, .katex-mathml + *,
     [role=navigation], [role=search], [role=contentinfo], [role=dialog], [role=alertdialog],
     a.headerlink, .mw-editsection,
     .linenos, .lineno, .linenodiv, .ln, .line-number, .line-numbers-wrapper,
@@ -273,9 +274,8 @@ def _write_inline(soup: Tag) -> None:
             link.insert_before(" ")
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
-    for sign, part in (("^", "msup > :nth-child(2)"), ("/", "mfrac > :nth-child(2)")):
-        for tag in soup.select(part):
-            tag.insert(0, sign)
+    for equation in soup.find_all("math"):
+        equation.string = mathml_text(str(equation))
     for tag in soup.select(_STRUCK):
         _strike(tag)
 

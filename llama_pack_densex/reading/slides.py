@@ -15,6 +15,7 @@ from pptx.package import Package
 from pptx.parts.slide import NotesSlidePart
 
 from llama_pack_densex.reading.charts import chart_html, choose_alternatives, diagram_html, has_text
+from llama_pack_densex.reading.equations import equation_text, local_name
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 from llama_pack_densex.text.tokens import words
@@ -192,8 +193,8 @@ def _list_kind(paragraph: Any, has_items: bool) -> str:
     if not paragraph.text.strip():
         return ""
     for mark in paragraph._p.iterfind("{*}pPr/*"):
-        if _name(mark) in _KINDS:
-            return _KINDS[_name(mark)]
+        if local_name(mark) in _KINDS:
+            return _KINDS[local_name(mark)]
     return "ul" if has_items or paragraph.level else ""
 
 
@@ -206,12 +207,12 @@ def _start(paragraph: Any) -> str:
 def _paragraph_html(paragraph: Any) -> str:
     html = ""
     for part in paragraph._p:
-        if _name(part) == "br":
+        if local_name(part) == "br":
             html += "<br>"
-        elif _name(part) in ("r", "fld"):
+        elif local_name(part) in ("r", "fld"):
             html += _run_html(part)
-        elif _name(part) == "m":
-            html += escape("".join(map(_formula_text, part.iter())))
+        elif local_name(part) == "m":
+            html += escape(equation_text(part))
     return html
 
 
@@ -225,16 +226,6 @@ def _run_html(run: Any) -> str:
     if marks.get("strike", "noStrike") != "noStrike":
         html = f"<s>{html}</s>"
     return html
-
-
-def _formula_text(element: Any) -> str:
-    """Return the text of an equation's element, with signs for powers and fractions."""
-    signs = {"sup": "^", "den": "/", "t": element.text or ""}
-    return signs.get(_name(element), "")
-
-
-def _name(element: Any) -> str:
-    return str(element.tag).rpartition("}")[2]
 
 
 def _text_html(frame: Any) -> str:

@@ -19,6 +19,7 @@ from llama_pack_densex.reading.charts import (
     diagram_html,
     letters_of,
 )
+from llama_pack_densex.reading.equations import equation_text, local_name
 from llama_pack_densex.reading.files import Part, by_word, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
@@ -39,13 +40,12 @@ br[type='column'] => br
 # Furigana above kanji, and the tags of elements that Mammoth would leave out together with their text.
 _UNKNOWN = re.compile(
     rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|"
-    rb"</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>",
+    rb"</?w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b[^>]*>",
 )
 # Note marks, and the tags of links, by which html_to_text would take lists of links for menus.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _STRICT_W = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
-_RUN = "<w:r><w:t>%s</w:t></w:r>"
 _NUMBER = "\ufdd4"  # around the number of an item or heading, since Mammoth does not read these
 _DRAWN = "\ufdd5"  # around the number of a chart or diagram
 _NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}([^{_NUMBER}]*){_NUMBER}")
@@ -68,6 +68,7 @@ def read_word(file: Path) -> Iterator[Part]:
         _leave_out_hidden(root, hidden_styles)
         _leave_out_prompts(root)
         _unwrap_boxes(root)
+        _write_equations(root)
         parts[name] = etree.tostring(root)
     document = etree.fromstring(parts[_DOCUMENT])
     _number_items(document, _parsed(parts, "word/numbering.xml"), styles)
@@ -89,12 +90,9 @@ def read_word(file: Path) -> Iterator[Part]:
 def _mended(part: bytes) -> bytes:
     """Replace markup that Mammoth does not read with markup that it does."""
     part = part.replace(_STRICT_W, _W.encode()).replace(b"<w:dstrike", b"<w:strike")
-    # write equations as text, in which powers and fractions are recognisable
-    for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
-        part = part.replace(tag, (_RUN % sign).encode())
     # tabs within a header, and an older form of line breaks
     part = part.replace(b"<w:ptab ", b"<w:tab ").replace(b"<w:cr/>", b"<w:br/>")
-    return _UNKNOWN.sub(b"", re.sub(rb"<(/?)m:([rt])(?=[ >])", rb"<\1w:\2", part))
+    return _UNKNOWN.sub(b"", part)
 
 
 def _parsed(parts: dict[str, bytes], name: str) -> Any:
@@ -135,6 +133,18 @@ def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
             continue
         if _is_hidden(properties, "w:pStyle", hidden_styles, in_hidden_style):
             paragraph.getparent().remove(paragraph)
+
+
+def _write_equations(root: Any) -> None:
+    """Put runs with the texts of equations in place of these; the equations of a paragraph are apart."""
+    for equation in [*root.iter("{*}oMath")]:
+        text = equation_text(equation)
+        is_followed = equation.getnext() is not None and local_name(equation.getnext()) == "oMath"
+        run = etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t/></w:r>')
+        run[0].text = f"{text}, " if is_followed else text
+        run.tail = equation.tail
+        equation.getparent().replace(equation, run)
+    etree.strip_tags(root, "{*}oMathPara")
 
 
 def _empty(run: Any) -> None:
