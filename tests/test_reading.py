@@ -3056,6 +3056,27 @@ def test_figures_below_one_another_in_a_pdf_are_a_table(tmp_path: Path, sign: st
     assert text == f"It begins.\n\n{table}\n\nIt ends."
 
 
+@pytest.mark.parametrize(
+    ("above", "at", "names"),
+    [
+        ("Six months", 320, ["Six months 2024", "Six months 2023"]),  # above both
+        ("After audit", 272, ["After audit 2024", "2023"]),  # ends with the figures of the first
+        ("After audit", 382, ["2024", "After audit 2023"]),
+        ("Audited", 365, ["2024", "Audited 2023"]),
+        ("六か月", 325, ["六か月 2024", "六か月 2023"]),
+    ],
+)
+def test_a_name_in_the_middle_of_two_columns_of_a_pdf_is_that_of_both(
+    tmp_path: Path, above: str, at: float, names: list[str]
+) -> None:
+    rows = [["", "2024", "2023"], ["Sales", "1,204", "998"], ["Cost", "(803)", "(777)"]]
+    rows += [["Interest", "(12)", "(9)"], ["Profit", "389", "212"]]
+    name = table_drawing([[above]], [at, 460])
+    table = table_drawing(rows, [72, 240, 340, 450], top=684, style="right")
+    (text,) = drawn(tmp_path, name + table)
+    assert f"|  | {' | '.join(names)} |\n| --- | --- | --- |\n| Sales |" in text
+
+
 def test_a_japanese_statement_without_lines_in_a_pdf(tmp_path: Path) -> None:
     rows = [
         ["科目", "前期", "当期"],

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import Path, PurePath
 from sqlite3 import Connection
 from typing import Any
 
@@ -125,6 +125,7 @@ class Words:
             "propositions": self.propositions,
             "headings": True,
             "title": _TITLE_COUNT,
+            "file_name": True,
             "clauses": True,
         }
         return json.dumps(fields)
@@ -163,8 +164,9 @@ class Words:
     def of_passage(self, passage: NodeRecord, stated: Sequence[str]) -> str:
         """Return the tokens that a passage is found by, separated by spaces.
 
-        They include those of its document's title, which count twice, and of the headings above it: they tell
-        the passages of one document from similar ones of another. The numbers of its clauses are tokens, too.
+        They include those of its document's title and of the file's name, which count twice, and of the
+        headings above it: they tell the passages of one document from similar ones of another, as of the
+        reports of several years under one title. The numbers of its clauses are tokens, too.
 
         Args:
             passage: The passage.
@@ -172,7 +174,7 @@ class Words:
                 has a token more often than the text.
         """
         own = self.of(passage)
-        title = self.tokens(_title_of(passage))
+        title = self._document_name(passage)
         headings = [*title * _TITLE_COUNT, *self.tokens(passage.section)]
         clauses = clauses_of(passage.text, passage.context, passage.section)
         numbers = {token for path, _ in clauses for token in clause_tokens(path)}
@@ -182,6 +184,12 @@ class Words:
         if self.propositions and adds_words:
             words += stated
         return " ".join(words)
+
+    def _document_name(self, passage: NodeRecord) -> list[str]:
+        """Return the tokens of a document's title, and those of its file's name that the title lacks."""
+        title = self.tokens(_title_of(passage))
+        file = PurePath(str(_metadata_of(passage).get("file_name", "")))
+        return [*title, *(token for token in self.tokens(file.stem) if token not in title)]
 
     def names_of(self, passage: NodeRecord) -> list[str]:
         """Return the names in a passage and its title, each as its tokens separated by spaces."""
@@ -215,7 +223,11 @@ class Words:
 
 
 def _title_of(passage: NodeRecord) -> str:
-    return str(json.loads(passage.metadata or "{}").get(TITLE_KEY, ""))
+    return str(_metadata_of(passage).get(TITLE_KEY, ""))
+
+
+def _metadata_of(passage: NodeRecord) -> dict[str, Any]:
+    return dict(json.loads(passage.metadata or "{}"))
 
 
 def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:

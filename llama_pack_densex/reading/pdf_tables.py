@@ -839,9 +839,25 @@ def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
         for number in _numbers(piece, columns):
             texts[number] = f"{texts[number]} {piece.text}"
     names = [piece for piece in line if _numbers(piece, columns) != [0]]
-    if not are_names or len(names) < 2:
+    if not are_names or not names:
+        return texts
+    if len(names) == 1 and not _is_above_all(names[0], columns[1:]):
         return texts
     return [texts[0], *(_spread(names, columns[1:]) or texts[1:])]
+
+
+def _is_above_all(name: Line, columns: _Columns) -> bool:
+    """Return whether a name is in the middle of an even number of columns.
+
+    Figures are aligned at the right: a name that is only above the right one of the middle two reaches it, or
+    begins behind the left one.
+    """
+    half, odd = divmod(len(columns), 2)
+    if odd:
+        return False
+    left_end = columns[half - 1][1]
+    right_start = columns[half][0]
+    return name.box.left < left_end < name.box.x and name.box.right < right_start
 
 
 def _spread(names: _Line, columns: _Columns) -> list[str]:

@@ -177,3 +177,27 @@ def test_codes_are_found_after_the_index_is_loaded(tmp_path: Path) -> None:
     )
     pack = DenseXRetrievalPack.load(tmp_path / "index", embed_model="none", query_llm="none")
     assert sources(pack.retrieve("AX10"))[0] == "ax-10"
+
+
+@pytest.mark.parametrize(
+    ("files", "text", "question"),
+    [
+        (
+            ["2022 Q3 XYZ.pdf", "2023 Q1 XYZ.pdf"],
+            "Net sales rose.",
+            "Did net sales rise in Q1 2023?",
+        ),
+        (["scan_0001.pdf", "2023 Q1 XYZ.pdf"], "Net sales rose.", "Did net sales rise in Q1 2023?"),
+        (["令和4年度_決算.pdf", "令和5年度_決算.pdf"], "売上が増えた。", "令和5年度の売上は？"),
+    ],
+)
+@pytest.mark.parametrize("title", ["", "Report"])
+def test_documents_of_one_title_are_told_apart_by_the_names_of_their_files(
+    files: list[str], text: str, question: str, title: str
+) -> None:
+    reports = [
+        Document(id_=file, text=text, metadata={"file_name": file, "title": title})
+        for file in files
+    ]
+    pack = DenseXRetrievalPack(reports, embed_model="none", query_llm="none")
+    assert sources(pack.retrieve(question))[0] == files[1]
