@@ -1878,6 +1878,24 @@ def test_slides_are_read_below_their_titles_with_groups_tables_and_notes(tmp_pat
     assert "title" not in two.metadata
 
 
+@pytest.mark.parametrize(
+    ("has_header", "header"), [(True, "| Grey | Tea |\n"), (False, "- Grey: Tea\n")]
+)
+def test_the_style_of_the_first_row_of_a_table_on_a_slide_tells_whether_it_names_columns(
+    tmp_path: Path, has_header: bool, header: str
+) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    table = slide.shapes.add_table(3, 2, 0, 0, 9, 9).table
+    table.first_row = has_header
+    for y, row in enumerate([("Grey", "Tea"), ("Cyan", "Oat"), ("Blue", "Rye")]):
+        for x, text in enumerate(row):
+            table.cell(y, x).text = text
+    show.save(tmp_path / "a.pptx")
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text.startswith(header)
+
+
 @pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
 @pytest.mark.slow_cases("*", but=["*document.xml"])
 def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path, name: str) -> None:

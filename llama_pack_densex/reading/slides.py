@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,9 @@ def _shape_html(shape: Any, kind: str) -> str:
 def _frame_html(shape: Any) -> str:
     """Return the HTML of a table, a chart or a diagram; empty for pictures."""
     if shape.has_table:
-        rows = ("".join(map(_cell_html, row.cells)) for row in shape.table.rows)
-        return f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
+        first = "th" if shape.table.first_row else "td"  # the first row may have a style of its own
+        rows = map(_row_html, shape.table.rows, chain([first], repeat("td")))
+        return f"<table>{''.join(rows)}</table>"
     if shape.has_chart:
         return chart_html(shape.chart.element)
     relations = (diagram.get(_DATA) for diagram in shape._element.iter("{*}relIds"))
@@ -232,7 +233,10 @@ def _text_html(frame: Any) -> str:
     return "<br>".join(map(_paragraph_html, frame.paragraphs))
 
 
-def _cell_html(cell: Any) -> str:
-    if cell.is_spanned:
-        return ""
-    return f'<td rowspan="{cell.span_height}" colspan="{cell.span_width}">{_text_html(cell.text_frame)}</td>'
+def _row_html(row: Any, tag: str) -> str:
+    html = "<tr>"
+    for cell in row.cells:
+        if not cell.is_spanned:
+            spans = f'rowspan="{cell.span_height}" colspan="{cell.span_width}"'
+            html += f"<{tag} {spans}>{_text_html(cell.text_frame)}</{tag}>"
+    return f"{html}</tr>"
