@@ -487,6 +487,24 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
+def test_titles_above_repeated_names_of_columns_on_a_sheet_are_no_row(tmp_path: Path) -> None:
+    names = ["", "Sales", "Costs", "Profit", "売上比"]
+    rows = [
+        ["In millions", "", "", "", "2023"], names, ["Zone A", 12, 9, 3, 25], ["Zone B", 8, 7, 1, 13],
+        [], ["In millions", "", "", "", "2022"], names, ["Zone A", 11, 9, 2, 18],
+        [], ["Zone B", 7, 6, 1, 14], names, ["Zone C", 5, 4, 1, 20],
+    ]  # fmt: skip
+    assert rows_in(sheet_text(tmp_path, *rows)) == [
+        "In millions 2023",
+        "Zone A; Sales: 12; Costs: 9; Profit: 3; 売上比: 25",
+        "Zone B; Sales: 8; Costs: 7; Profit: 1; 売上比: 13",
+        "In millions 2022",
+        "Zone A; Sales: 11; Costs: 9; Profit: 2; 売上比: 18",
+        "Zone B; Sales: 7; Costs: 6; Profit: 1; 売上比: 14",
+        "Zone C; Sales: 5; Costs: 4; Profit: 1; 売上比: 20",
+    ]
+
+
 def test_rows_of_many_columns_are_records_and_others_a_table(tmp_path: Path) -> None:
     def text_of(columns: int) -> str:
         names = [f"name {number}" for number in range(columns)]

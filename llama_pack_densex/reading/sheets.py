@@ -407,7 +407,11 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
         if has_forms:
             records, rows, blocks_below = take_form(rows)
             yield from records
-        start = _find_names(rows, widest, has_names=bool(names))
+        start = _find_repeated(rows, names)
+        if start is None:
+            start = _find_names(rows, widest, has_names=bool(names))
+        elif all(2 * _width(row) <= _width(rows[start]) for row in rows[:start]):
+            names = []  # those above are titles, such as the year of the figures below
         yield from _rows_below(names, rows[:start])
         if start < len(rows):
             yield unread
@@ -485,6 +489,14 @@ def _is_heading(line: Row, below: Row | None) -> bool:
         return False
     is_marked = line[0].is_name or line[0] is line[1]
     return is_marked and len(line[0].text) <= LONGEST_GROUP
+
+
+def _find_repeated(rows: Grid, names: Sequence[str]) -> int | None:
+    """Return the index of the first row that repeats the names of the table above; None if there is none."""
+    for number, row in enumerate(rows):
+        if any(names) and [cell.text.strip() for cell in row] == [*names]:
+            return number
+    return None
 
 
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
