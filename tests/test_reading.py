@@ -487,6 +487,18 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
+def test_a_table_of_figures_that_begins_lower_beside_another_is_read_after_it(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        ["Year", "Sales"], [2021, 5, None, "年", "Guests"], [2022, 6, None, 2022, 40],
+        [2023, 7, None, 2023, 50], [2024, 8],
+    ]  # fmt: skip
+    assert rows_in(sheet_text(tmp_path, *rows))[3:] == [
+        "Year: 2024; Sales: 8", "年: 2022; Guests: 40", "年: 2023; Guests: 50",
+    ]  # fmt: skip
+
+
 def test_titles_above_repeated_names_of_columns_on_a_sheet_are_no_row(tmp_path: Path) -> None:
     names = ["", "Sales", "Costs", "Profit", "売上比"]
     rows = [

@@ -290,18 +290,21 @@ def _runs(numbers: Collection[float]) -> list[list[float]]:
 
 
 def _is_apart(left: Places, right: Places) -> bool:
-    """Return whether cells are a table apart from the one to their left: with labels, and with other
-    rows than that one or the same names.
+    """Return whether cells are a table apart from the one to their left: with labels, and with other rows
+    than that one or the same names; or with figures below names that are lower than those of that one.
     """
     rows = rows_with_text(right)
-    grid = [*rows.values()]
-    labels = [row[0].text for row in grid]
-    if not _is_table(grid) or not all(labels) or any(map(is_figure, labels)):
-        return False
     rows_beside = rows_with_text(left)
+    grid = [*rows.values()]
     grid_beside = [*rows_beside.values()]
-    if not _is_table(grid_beside):
+    labels = [row[0].text for row in grid]
+    if not _is_table(grid) or not _is_table(grid_beside) or not all(labels):
         return False
+    begins_lower = min(rows) > min(rows_beside) and not any(
+        is_figure(cell.text) for cell in grid[0]
+    )
+    if any(map(is_figure, labels)):
+        return begins_lower
     names = {cell.text for cell in cells_of(grid[0])}
     names_beside = {cell.text for cell in cells_of(grid_beside[0])}
     return rows.keys() != rows_beside.keys() or names <= names_beside
