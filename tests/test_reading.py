@@ -2384,6 +2384,7 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
         paragraph("Open the box.", numbered(0)), paragraph("Cut the tape.", numbered(1)),
         paragraph("With care.", numbered(2)), paragraph("Then:"), paragraph("箱を閉じる。", numbered(0)),
         paragraph("Other:"), paragraph("Fifth.", numbered(0, 2)), paragraph("Sixth.", numbered(0, 2)),
+        paragraph("Last:"), paragraph("Slowly.", numbered(2)),
     ]  # fmt: skip
     text = read_file(
         word_file(tmp_path / "a.docx", *body, word__numbering=word(numbering, "numbering")),
@@ -2391,9 +2392,9 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
     )[0].text
     assert text == (
         "1. Open the box.\n   - Cut the tape.\n     - a With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
-        "Other:\n\n5. Fifth.\n6. Sixth.\n"
+        "Other:\n\n5. Fifth.\n6. Sixth.\n\nLast:\n\n- a Slowly.\n"
     )
-    assert [depth for _, depth in depths(text)] == [1, 2, 3, 1, 1, 1]
+    assert [depth for _, depth in depths(text)] == [1, 2, 3, 1, 1, 1, 1]
 
 
 def test_clauses_and_headings_of_word_files_have_the_numbers_that_are_referred_to(
