@@ -2451,6 +2451,29 @@ def test_paragraphs_of_the_outline_of_a_word_file_are_headings(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize("is_typewritten", [False, True])
+def test_paragraphs_of_a_word_file_in_a_font_for_code_are_a_block(
+    tmp_path: Path, is_typewritten: bool
+) -> None:
+    pytest.importorskip("mammoth")
+
+    def in_font(text: str, font: str) -> str:
+        fonts = f'<w:rPr><w:rFonts w:ascii="{font}"/></w:rPr>'
+        return f'<w:p><w:r>{fonts}<w:t xml:space="preserve">{text}</w:t></w:r></w:p>'
+
+    prose = ["Run it as follows.", "実行方法です。", "It ends."]
+    before, *after = (in_font(text, "Courier" if is_typewritten else "Arial") for text in prose)
+    styles = (
+        '<w:style w:type="paragraph" w:styleId="shell"><w:rPr><w:rFonts w:ascii="Consolas"/></w:rPr>'
+        "</w:style>"
+    )
+    shell = paragraph("echo $HOME", '<w:pStyle w:val="shell"/>')
+    body = [before, in_font("for x in *; do", "Courier New"), in_font("  ls", "Courier New"), shell]
+    file = word_file(tmp_path / "a.docx", *body, *after, word__styles=word(styles, "styles"))
+    text = read_file(file, "a.docx")[0].text
+    assert ("\n\n```\nfor x in *; do\n  ls\necho $HOME\n```\n\n" in text) is not is_typewritten
+
+
 def test_underlined_paragraphs_of_a_word_file_are_headings(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     heading = "<w:p><w:r><w:rPr><w:u w:val='single'/></w:rPr><w:t>RETURNS</w:t></w:r></w:p>"

@@ -24,7 +24,7 @@ from llama_pack_densex.reading.files import Part, by_word, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
 # What Mammoth does not handle by itself: titles, tables of contents (which are left out), lists that styles
-# nest, underlined headings, and breaks.
+# nest, code, underlined headings, and breaks.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
@@ -33,6 +33,7 @@ p[style-name='List Bullet 2'] => ul|ol > li > ul > li:fresh
 p[style-name='List Number 2'] => ul|ol > li > ol > li:fresh
 p[style-name='List Bullet 3'] => ul|ol > li > ul|ol > li > ul > li:fresh
 p[style-name='List Number 3'] => ul|ol > li > ul|ol > li > ol > li:fresh
+p.SourceCode => pre:separator('\\n')
 u => strong
 br[type='page'] => br
 br[type='column'] => br
@@ -73,6 +74,7 @@ def read_word(file: Path) -> Iterator[Part]:
     document = etree.fromstring(parts[_DOCUMENT])
     _number_items(document, _parsed(parts, "word/numbering.xml"), styles)
     _mark_headings(document, styles)
+    _mark_code(document, styles)
     _put_in_margins(document, parts)
     drawn = _take_drawings(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
@@ -310,11 +312,47 @@ def _mark_headings(document: Any, styles: _Styles) -> None:
         is_short = len(text) <= _LONGEST_HEADING and not text.endswith((".", "。"))
         if not level or int(level) >= _DEEPEST_HEADING or not is_short:
             continue
-        properties = paragraph.find("{*}pPr")
-        for style in properties.findall("{*}pStyle"):
-            properties.remove(style)
-        heading = {f"{{{_W}}}val": f"Heading{int(level) + 1}"}
-        properties.insert(0, etree.Element(f"{{{_W}}}pStyle", heading))
+        _set_style(paragraph, f"Heading{int(level) + 1}")
+
+
+def _set_style(paragraph: Any, name: str) -> None:
+    properties = paragraph.find("{*}pPr")
+    if properties is None:
+        properties = etree.Element(f"{{{_W}}}pPr")
+        paragraph.insert(0, properties)
+    for style in properties.findall("{*}pStyle"):
+        properties.remove(style)
+    properties.insert(0, etree.Element(f"{{{_W}}}pStyle", {f"{{{_W}}}val": name}))
+
+
+_CODE_FONT = re.compile(r"(?i)mono|cour|consol|typewriter|code")
+_FONTS = "{*}rPr/{*}rFonts"
+
+
+def _mark_code(document: Any, styles: _Styles) -> None:
+    """Give paragraphs in a font for code a style of their own, unless most of the document is in such."""
+    paragraphs = [
+        paragraph for paragraph in document.iterfind("{*}body/{*}p") if letters_of(paragraph)
+    ]
+    code = [paragraph for paragraph in paragraphs if _is_code(paragraph, styles)]
+    if 2 * len(code) <= len(paragraphs):
+        for paragraph in code:
+            _set_style(paragraph, "SourceCode")
+
+
+def _is_code(paragraph: Any, styles: _Styles) -> bool:
+    """Return whether all text of a paragraph that is no list item is in a font for code."""
+    if paragraph.find("{*}pPr/{*}numPr") is not None:
+        return False
+    of_style = _inherited(styles, _value(paragraph, "w:pPr/w:pStyle"), _FONTS)
+    for run in paragraph.iterfind(".//{*}r"):
+        fonts = run.find(_FONTS)
+        if fonts is None:
+            fonts = of_style
+        is_code = fonts is not None and _CODE_FONT.search(_attribute(fonts, "ascii"))
+        if letters_of(run) and not is_code:
+            return False
+    return True
 
 
 def _outline_level(paragraph: Any, styles: _Styles) -> str:
