@@ -243,17 +243,22 @@ def _rarities(number: int) -> list[float]:
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
     """Yield the span where each proposition occurs verbatim, or None.
 
-    Of identical propositions, each takes the next occurrence.
+    Of identical propositions, each takes the next statement or occurrence. A heading that has the same words
+    is none.
     """
-    reworded = {}
-    for statement in statements(passage, context):
-        if statement.text not in passage:
-            reworded[statement.text] = statement.span
+    stated: defaultdict[str, list[Span]] = defaultdict(list)
+    for statement in reversed(statements(passage, context)):
+        stated[statement.text].append(statement.span)
     searched: dict[str, int] = {}
     for proposition in propositions:
         text = proposition.strip()
-        if text in reworded:
-            yield reworded[text]
+        spans = stated[text]
+        if spans:
+            span = spans[-1]
+            if len(spans) > 1 or text in passage:
+                spans.pop()
+            searched[text] = span[1]
+            yield span
             continue
         start = passage.find(text, searched.get(text, 0))
         if start < 0 and text in searched:

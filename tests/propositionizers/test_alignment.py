@@ -276,3 +276,11 @@ def test_long_passages_are_aligned_too() -> None:
     sources = align(passage, [f"Ole number {i} lit the lamp." for i in range(2000)])
     assert [passage[slice(*spans[0])] for spans in sources] == sentences
     assert [gap.span for gap in uncovered("ab " * 40_000, ["x"] * 1000)] == [(0, 119_999)]
+
+
+def test_a_line_has_its_own_span_and_not_that_of_a_heading_with_the_same_words() -> None:
+    passage = "### Findings\n\nPhase: approach\n\nFindings\n\n所見\n\n- 所見"
+    (phase,), (findings,), *others = align(passage, ["Phase: approach", "Findings", "所見", "所見"])
+    assert passage[slice(*phase)] == "Phase: approach"
+    assert findings[0] > phase[1]
+    assert [span for (span,) in others] == [(41, 43), (47, 49)]
