@@ -3361,6 +3361,17 @@ def test_what_code_puts_out_in_columns_is_no_table_of_a_pdf(tmp_path: Path) -> N
 # HTML
 
 
+def test_marked_labels_that_span_the_rows_below_are_no_names_of_columns(tmp_path: Path) -> None:
+    page = (
+        "<table><tr><th>年<th>Month<th>Sales<tr><th rowspan=3>2025<tr><td>May<td>$134"
+        "<tr><td>June<td>$150</table>"
+    )
+    assert rows_in(html(tmp_path, page))[-2:] == [
+        "年: 2025; Month: May; Sales: $134",
+        "年: 2025; Month: June; Sales: $150",
+    ]
+
+
 def test_equations_of_a_page_are_read_once_with_powers_and_fractions(tmp_path: Path) -> None:
     power = "<msup><mn>10</mn><mn>6</mn></msup>"
     semantics = f"{power}<annotation>10^6</annotation>"

@@ -217,6 +217,8 @@ def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
         least: How many of the first rows are known to be names.
     """
     depth = len(list(takewhile(_is_marked, grid)))
+    while 1 < depth < len(grid) and {*cells_of(grid[depth - 1])} <= {*grid[depth]}:
+        depth -= 1  # labels of the rows below, which they span
     if depth == len(grid) or (depth == 0 and _has_names(grid)):
         depth = 1
     depth = max(least, depth)
