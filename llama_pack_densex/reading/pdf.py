@@ -297,18 +297,19 @@ def _without_copies(text: str, box_at: Callable[[int], Box]) -> str:
     """Return a text with spaces in place of lines that are drawn again in the same place, as the text of a
     cell that spans several rows may be.
     """
-    lines = [*_LINE.finditer(text)]
-    counts = Counter(line[0] for line in lines)
+    counts = Counter(_LINE.findall(text))
     drawn: set[tuple[str, Box]] = set()
-    for line in lines:
+
+    def without_copy(line: re.Match[str]) -> str:
         if counts[line[0]] == 1:
-            continue
+            return line[0]
         drawing = (line[0], box_at(line.start()))
         if drawing in drawn:
-            start, end = line.span()
-            text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+            return " " * len(line[0])
         drawn.add(drawing)
-    return text
+        return line[0]
+
+    return _LINE.sub(without_copy, text)
 
 
 _LEAST_NUMBERED = 10  # lines
