@@ -188,8 +188,11 @@ class Words:
     def _document_name(self, passage: NodeRecord) -> list[str]:
         """Return the tokens of a document's title, and those of its file's name that the title lacks."""
         title = self.tokens(_title_of(passage))
-        file = PurePath(str(_metadata_of(passage).get("file_name", "")))
-        return [*title, *(token for token in self.tokens(file.stem) if token not in title)]
+        file_name = str(_metadata_of(passage).get("file_name", ""))
+        if not file_name:
+            return title
+        stem = PurePath(file_name).stem
+        return [*title, *(token for token in self.tokens(stem) if token not in title)]
 
     def names_of(self, passage: NodeRecord) -> list[str]:
         """Return the names in a passage and its title, each as its tokens separated by spaces."""
