@@ -12,7 +12,7 @@ from ctypes import c_double, c_float, create_string_buffer
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise, product
-from math import hypot, pi
+from math import hypot, inf, pi
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -454,12 +454,13 @@ _LEAST_UPRIGHT = 2
 
 
 def _may_be_out_of_order(text_page: Any, turns: int) -> bool:
-    """Return whether lines are beside one another, go on at the left of the lines before, or are upright."""
+    """Return whether lines are beside one another, go on at the left of the line before, or are upright."""
     rectangles = map(text_page.get_rect, range(text_page.count_rects()))
     boxes = [page_box(rectangle, turns) for rectangle in rectangles]
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = sum(box.gap_beside(following) > box.size / 2 for box, following in pairwise(boxes))
-    returns = any(following.right < box.left for box, following in pairwise(boxes))
+    starts = [box for above, box in pairwise(boxes) if above.gap_beside(box) == -inf]
+    returns = any(following.right < box.left for box, following in pairwise(starts))
     return beside >= _LEAST_BESIDE or returns or upright >= _LEAST_UPRIGHT
 
 
