@@ -421,8 +421,8 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
             names, depth = read_header(rows[start:], least=1)
             unread = " ".join(filter(None, names))
             title = ""
-            if start > 0 and len(stretches) > 1 and _is_heading(*rows[start - 1 : start + 1]):
-                title = rows[start - 1][0].text  # tells tables apart
+            if len(stretches) > 1:
+                title = _title_above(rows, start)  # tells tables apart
             rows = rows[start + depth :]
             yield from _rows_below(names, rows, title)
         if names and not all(map(is_line, rows)):
@@ -492,6 +492,13 @@ def _is_heading(line: Row, below: Row | None) -> bool:
         return False
     is_marked = line[0].is_name or line[0] is line[1]
     return is_marked and len(line[0].text) <= LONGEST_GROUP
+
+
+def _title_above(rows: Grid, start: int) -> str:
+    """Return the heading directly above names of columns; empty if there is none."""
+    if start > 0 and _is_heading(*rows[start - 1 : start + 1]):
+        return rows[start - 1][0].text
+    return ""
 
 
 def _find_repeated(rows: Grid, names: Sequence[str]) -> int | None:

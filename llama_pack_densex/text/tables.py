@@ -140,16 +140,20 @@ def record_lines(text: str, row: Block) -> Blocks:
     lines = [line for line in _RECORD_LINE.finditer(text, *row.span) if has_words(line[0])]
     names = tuple(_cells(f"{line[0]}|")[0] for line in lines)
     first = len(row.names) - len(names)
-    if names != row.names[first:]:
+    if not names or names != row.names[first:]:
         return ()
-    blocks: list[Block] = []
-    for line, name, value in zip(lines, names, row.cells[first:], strict=True):
-        start = line.start() if blocks else row.start
-        block = replace(row, start=start, end=line.end(), names=(name,), cells=(value,))
-        if value and (first or blocks):
-            block = replace(block, names=(row.names[0], name), cells=(row.cells[0], value))
-        blocks.append(replace(block, row=row_statement(block.names, block.cells)))
-    return blocks
+    fields = [_field(row, number, line.span()) for number, line in enumerate(lines, first)]
+    return [replace(fields[0], start=row.start), *fields[1:]]
+
+
+def _field(record: Block, number: int, span: tuple[int, int]) -> Block:
+    """Return a name with its value in a record, after the first one."""
+    chosen = [0, number] if number and record.cells[number] else [number]
+    names = tuple(record.names[place] for place in chosen)
+    cells = tuple(record.cells[place] for place in chosen)
+    start, end = span
+    statement = row_statement(names, cells)
+    return replace(record, start=start, end=end, names=names, cells=cells, row=statement)
 
 
 def cell_text(content: str) -> str:
