@@ -109,13 +109,14 @@ def _is_group(cells: Sequence[str], below: Sequence[str]) -> bool:
 def _record(blocks: Blocks) -> Block:
     """Return a table with an empty header as one row, which has names in one column, values in the other.
 
-    A line of one cell, such as to whom an estimate is addressed, has no name; one that ends in a colon has
-    no value. The last one may be a name whose value has been cut off.
+    A line of one cell, such as to whom an estimate is addressed, has no name; one that ends in a colon is a
+    name without a value. The last one may be a name whose value has been cut off.
     """
     *lines, last = [row.cells for row in blocks[1:]]
     names = [name for name, _ in [*lines, last]]
-    values = [value or name for name, value in lines]
-    cells = ("" if value.endswith((":", "：")) else value for value in (*values, last[1]))
+    values = ["" if name.endswith((":", "：")) else name for name, _ in lines]
+    cells = [value or name for (_, value), name in zip(lines, values, strict=True)]
+    cells.append(last[1])
     return Block(blocks[0].start, blocks[-1].end, "row", names=tuple(names), cells=tuple(cells))
 
 
