@@ -1426,7 +1426,7 @@ def test_equations_of_a_word_file_are_written_with_brackets_roots_and_limits(
         tmp_path / "a.docx", f'<w:p xmlns:m="m">{equations}</w:p><w:p xmlns:m="m">{two}</w:p>'
     )
     assert read_file(file, "a.docx")[0].text == (
-        "∑_(k=1)^n kx_i(√(a+b)/2)^(n+1)[x;y]\n\na=b, c=d\n"
+        "∑_(k=1)^n k, x_i, (√(a+b)/2)^(n+1), [x;y]\n\na=b, c=d\n"
     )
 
 
@@ -2468,10 +2468,13 @@ def test_paragraphs_of_a_word_file_in_a_font_for_code_are_a_block(
         "</w:style>"
     )
     shell = paragraph("echo $HOME", '<w:pStyle w:val="shell"/>')
+    after.append(paragraph("ls()", '<w:pStyle w:val="shell"/><w:outlineLvl w:val="1"/>'))
+    after.append(in_font("It lists.", "Arial"))
     body = [before, in_font("for x in *; do", "Courier New"), in_font("  ls", "Courier New"), shell]
     file = word_file(tmp_path / "a.docx", *body, *after, word__styles=word(styles, "styles"))
     text = read_file(file, "a.docx")[0].text
     assert ("\n\n```\nfor x in *; do\n  ls\necho $HOME\n```\n\n" in text) is not is_typewritten
+    assert "\n\n## ls()\n\n" in text
 
 
 def test_underlined_paragraphs_of_a_word_file_are_headings(tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
 
 
 def _write_equations(root: Any) -> None:
-    """Put runs with the texts of equations in place of these; the equations of a paragraph are apart."""
+    """Put runs with the texts of equations in place of these; adjacent ones are apart."""
+    etree.strip_tags(root, "{*}oMathPara")
     for equation in [*root.iter("{*}oMath")]:
         text = equation_text(equation)
         is_followed = equation.getnext() is not None and local_name(equation.getnext()) == "oMath"
@@ -146,7 +147,6 @@ def _write_equations(root: Any) -> None:
         run[0].text = f"{text}, " if is_followed else text
         run.tail = equation.tail
         equation.getparent().replace(equation, run)
-    etree.strip_tags(root, "{*}oMathPara")
 
 
 def _empty(run: Any) -> None:
@@ -341,8 +341,8 @@ def _mark_code(document: Any, styles: _Styles) -> None:
 
 
 def _is_code(paragraph: Any, styles: _Styles) -> bool:
-    """Return whether all text of a paragraph that is no list item is in a font for code."""
-    if paragraph.find("{*}pPr/{*}numPr") is not None:
+    """Return whether all text of a paragraph that is no list item or heading is in a font for code."""
+    if paragraph.find("{*}pPr/{*}numPr") is not None or _outline_level(paragraph, styles):
         return False
     of_style = _inherited(styles, _value(paragraph, "w:pPr/w:pStyle"), _FONTS)
     for run in paragraph.iterfind(".//{*}r"):
