@@ -110,6 +110,13 @@ def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
     assert text.split("\n") == [" ".join(column)] * 2
 
 
+def drawn_below_heading(path: Path, lines: list[str]) -> list[str]:
+    """The lines of a page with a wide paragraph, a heading and narrower lines."""
+    above = text_drawing(below(*CYCLES)) + heading_drawing(634, "Values")
+    (text,) = pages(path / "a.pdf", [above + text_drawing(below(*lines, top=618))])
+    return text.split("\n")
+
+
 def test_a_narrow_column_below_a_heading_has_a_margin_of_its_own(tmp_path: Path) -> None:
     narrow = [
         "We promise to help all who serve the town",
@@ -117,9 +124,7 @@ def test_a_narrow_column_below_a_heading_has_a_margin_of_its_own(tmp_path: Path)
         "before noon on any day but Sunday, when we",
         "Help nobody.",
     ]
-    above = text_drawing(below(*CYCLES)) + heading_drawing(634, "Values")
-    (text,) = pages(tmp_path / "a.pdf", [above + text_drawing(below(*narrow, top=618))])
-    assert text.split("\n")[-1] == " ".join(narrow)
+    assert drawn_below_heading(tmp_path, narrow)[-1] == " ".join(narrow)
 
 
 def test_a_poem_below_a_paragraph_stays_lines(tmp_path: Path) -> None:
@@ -129,9 +134,7 @@ def test_a_poem_below_a_paragraph_stays_lines(tmp_path: Path) -> None:
         "Over the mill and the sleeping houses, and",
         "None of us knew who was calling from there",
     ]
-    above = text_drawing(below(*CYCLES)) + heading_drawing(634, "The river")
-    (text,) = pages(tmp_path / "a.pdf", [above + text_drawing(below(*poem, top=618))])
-    assert text.split("\n")[-4:] == poem
+    assert drawn_below_heading(tmp_path, poem)[-4:] == poem
 
 
 def test_a_paragraph_in_narrow_letters_is_one_line(tmp_path: Path) -> None:

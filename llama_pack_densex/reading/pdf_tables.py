@@ -241,12 +241,13 @@ def _without_underlines(rows: _Rulings, columns: _Rulings) -> list[Ruling]:
     """Return horizontal lines without those that underline words: their ends meet no other line."""
     ends = [ruling.position for ruling in columns]
     ends += chain(*(both_ends for _, *both_ends in rows))
+    ends.sort()
 
-    def meets_other(ruling: Ruling) -> bool:
-        _, *both_ends = ruling
-        return any(sum(abs(end - other) <= _TOUCHING for other in ends) > 1 for end in both_ends)
+    def meets_other(end: float) -> bool:
+        near = bisect(ends, end + _TOUCHING) - bisect(ends, end - _TOUCHING)
+        return near > 1  # it is one of them itself
 
-    return [ruling for ruling in rows if meets_other(ruling)]
+    return [row for row in rows if meets_other(row.start) or meets_other(row.end)]
 
 
 def _is_beside(run: _Rulings, ruling: Ruling) -> bool:

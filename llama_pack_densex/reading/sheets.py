@@ -300,11 +300,9 @@ def _is_apart(left: Places, right: Places) -> bool:
     labels = [row[0].text for row in grid]
     if not _is_table(grid) or not _is_table(grid_beside) or not all(labels):
         return False
-    begins_lower = min(rows) > min(rows_beside) and not any(
-        is_figure(cell.text) for cell in grid[0]
-    )
     if any(map(is_figure, labels)):
-        return begins_lower
+        has_names = not any(is_figure(cell.text) for cell in grid[0])
+        return has_names and min(rows) > min(rows_beside)
     names = {cell.text for cell in cells_of(grid[0])}
     names_beside = {cell.text for cell in cells_of(grid_beside[0])}
     return rows.keys() != rows_beside.keys() or names <= names_beside
